@@ -8,9 +8,9 @@
 
 namespace hone::app {
 
-// Runs `work`. If it throws an Error and one of `models` (empty paths are ignored) has a weight
-// that is NaN or infinite, throws Error{CorruptFile} that names the file and the tensor instead.
-// Every weight is read only after a failure, not whenever a model is loaded.
+// Runs `work`. If it throws an Error and a weight in one of `models` (empty paths are ignored) is
+// NaN or infinite, throws Error{CorruptFile} that names the file and the tensor instead. The
+// weights are read only after such a failure.
 void blame_weights(std::span<const std::filesystem::path> models, FunctionRef<void()> work);
 
 }  // namespace hone::app

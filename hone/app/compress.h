@@ -15,20 +15,20 @@ namespace hone::app {
 
 struct CompressJob {
   std::filesystem::path model, out;
-  std::filesystem::path tokenizer;  // instead of the model's own; or empty
+  std::filesystem::path tokenizer;  // overrides the model's tokenizer; may be empty
   compress::Recipe recipe;
-  // The file it was read from, which must not be overwritten; may be empty.
+  // The file of the recipe, which must not be overwritten. May be empty.
   std::filesystem::path recipe_file;
-  // The text for the quality card, of which the held-out part is used: a file, a folder or JSON
-  // lines. If empty, recipe.eval_data; if that is empty too, held-out embedded stories.
+  // Text for the quality card: a file, a folder or JSON lines. Only its held-out part is used. If
+  // empty, recipe.eval_data is used; if that is empty too, embedded held-out stories.
   std::filesystem::path data;
   std::stop_token stop = {};
 };
 
 struct CompressOutcome {
   Json document;            // printed by --json: passes[], sizes{}, quality, out, …
-  bool written = false;     // not if no pass was applied
-  bool gates_held = false;  // or the recipe keeps what breaks them; and no pass failed
+  bool written = false;     // false if no pass was applied
+  bool gates_held = false;  // no pass failed, and no gate rejected one
 };
 
 // Compresses a language model into hone's artifact `out`. Quality is measured on the written

@@ -7,7 +7,7 @@
 
 namespace hone::app {
 
-// The figures of an evaluation with their names and units, for people.
+// Formats the results of an evaluation as readable text, with names and units.
 std::string to_table(const EvalResult& result);
 
 }  // namespace hone::app

@@ -24,12 +24,13 @@ struct GenerateOptions {
   std::optional<std::vector<infer::TokenId>> prompt_ids;
   bool add_bos = true;         // if false, BOS is not added even if the tokenizer does
   bool parse_special = false;  // turn special tokens that the text spells out into their ids
-  infer::Request request;      // without tokens; `sampling` completes its sampling
+  infer::Request request;      // generate() sets its tokens and resolves its sampling
   infer::SamplingChoice sampling;
   bool use_model_defaults = true;
   bool echo = false;  // start the text with the prompt
-  // Add bw_share, the share of the read bandwidth that decoding reached, to the document. For
-  // models beyond the caches, memory is streamed after the run, for some tenths of a second.
+  // Whether to add bw_share to the document: the share of the read bandwidth that decoding reached.
+  // For models that exceed the caches, the bandwidth is measured after the run, which takes some
+  // tenths of a second.
   bool measure_share = false;
   std::stop_token stop = {};                           // cancels when it is requested
   std::function<void(std::string_view)> on_text = {};  // called for each piece of final text
@@ -44,11 +45,11 @@ struct GenerateResult {
   std::vector<infer::TokenId> tokens;  // the generated tokens
   infer::FinishReason finish_reason = infer::FinishReason::Length;
   infer::Timings timings;
-  Json document;  // of `hone generate --json`
+  Json document;  // printed by `hone generate --json`
 };
 
-// Opens the model and runs one request to its end. Throws the error of a failed run; what can be
-// refused without the weights is refused before they are read.
+// Opens the model and runs one request to its end. Throws the error of a failed run. A request that
+// can be refused without the weights is refused before they are read.
 GenerateResult generate(const GenerateOptions& options, Executor& executor);
 
 }  // namespace hone::app

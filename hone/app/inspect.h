@@ -13,13 +13,14 @@ struct InspectOptions {
   bool stats = false;  // read every weight for the min, max and NaN count of each tensor
 };
 
-// What is in a model file: the document of `hone inspect --json` with format, architecture,
-// tensors[]{name,dtype,shape,bytes}, parameters, bytes, kv_bytes_per_token (f16),
-// kv_cache{f16, f32, int8: {bytes_per_token, bytes_at_context}} of one sequence, tied, rope{},
-// tokenizer{} or null. Reads headers only, unless stats. Also opens a lone safetensors file, and a
-// GGUF file that holds a vocabulary or an architecture hone does not serve: those have no
-// architecture-dependent fields. Of a classifier of images, "architecture" has its config.json, the
-// side of images in pixels included; "classes" are its names, and "parameters" counts no buffers.
+// Describes a model file: the document of `hone inspect --json` with format, architecture,
+// tensors[]{name,dtype,shape,bytes}, parameters, bytes, kv_bytes_per_token (f16), kv_cache{f16,
+// f32, int8: {bytes_per_token, bytes_at_context}} of one sequence, tied, rope{}, tokenizer{} or
+// null. Reads only headers, unless `stats`.
+// Also opens a lone safetensors file, and a GGUF file that has only a vocabulary or an architecture
+// that hone does not serve. Their documents have no architecture-dependent fields. For an image
+// classifier, "architecture" contains its config.json, including the side of images in pixels;
+// "classes" has the names of the classes, and "parameters" does not count buffers.
 Json inspect_file(const InspectOptions& options);
 
 }  // namespace hone::app

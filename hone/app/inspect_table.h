@@ -7,8 +7,9 @@
 
 namespace hone::app {
 
-// The document of inspect_file() for people: what the model is, and its types of tensors. With
-// `each`, also every field of the architecture and every tensor, as with the figures of --stats.
+// Formats the document of inspect_file() as readable text: a summary of the model and its types of
+// tensors. With `each`, adds every field of the architecture and every tensor. Tensors are also
+// listed if the document has the figures of --stats.
 std::string describe_inspection(const Json& document, bool each = false);
 
 }  // namespace hone::app

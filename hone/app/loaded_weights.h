@@ -16,12 +16,12 @@ namespace hone::app {
 // [{name, dtype, reason}]
 Json kept_json(std::span<const model_io::KeptTensor> kept);
 
-// How a sentence goes on after the name of one tensor, and after several.
+// The end of a sentence about one tensor, and about several.
 struct KeptVerb {
   std::string_view one, several;
 };
-// Lines on the rows of kept_json(): one for each type and reason ("24 tensors stay f16: …"), or one
-// for each tensor.
+// Describes the rows of kept_json(): one line for each type and reason ("24 tensors stay f16: …")
+// or, with `each`, one line for each tensor.
 std::vector<std::string> describe_kept(const Json& kept, const KeptVerb& verb, bool each);
 
 // How the weights of an open model were loaded: {"format": "file", "q8" or "q4", "mapped": whether
@@ -29,8 +29,8 @@ std::vector<std::string> describe_kept(const Json& kept, const KeptVerb& verb, b
 // the format did not quantize}.
 Json weights_json(const infer::ModelInfo& info, infer::WeightFormat format);
 
-// Logs the matrices that were kept, in a line for each reason (at LogLevel::Debug, for each
-// matrix), and warns of a KV cache that holds less than the context.
+// Logs the matrices that were kept, in one line for each reason (for each matrix at
+// LogLevel::Debug). Warns if the KV cache is too small for the context.
 void log_loaded(const infer::ModelInfo& info);
 
 }  // namespace hone::app

@@ -6,11 +6,12 @@
 
 namespace hone::app {
 
-// Throws the Error of a schema that the request has and that is refused; reads no model. Warns, in
-// one line, of keywords that are ignored.
+// Throws an Error if the request has a schema that is refused. Reads no model. Logs one warning
+// with the keywords that are ignored.
 void check_default_schema(const infer::Request& request);
 
-// The JSON pointers of the ignored keywords, where the request may have some; otherwise null.
+// The JSON pointers of the ignored keywords; null if the request has no schema or allows no ignored
+// keywords.
 Json ignored_keywords(const infer::Request& request);
 
 }  // namespace hone::app

@@ -6,7 +6,7 @@
 namespace hone::app {
 
 // Whether this is the folder of a classifier that `hone train vision` wrote: its config.json says
-// "format": "hone-vision". False for whatever cannot be read.
+// "format": "hone-vision". Returns false if it cannot be read.
 bool is_vision_model(const std::filesystem::path& path);
 
 }  // namespace hone::app

@@ -11,12 +11,12 @@
 
 namespace hone::bench {
 
-// The product y[rows, outputs] = x[rows, depth] · Wᵀ with f32 weights, for other software to
-// compute.
+// The product y[rows, outputs] = x[rows, depth] · Wᵀ with f32 weights, which a contestant computes.
 struct GemmProblem {
   std::span<const float> x, weight;
   Index rows = 0, outputs = 0, depth = 0;
-  Index copies = 1;  // call i uses copy i % copies of the weight, so that no copy stays in a cache
+  Index copies = 1;  // call i uses copy i % copies of the weight, so that no copy remains in a
+                     // cache
   int threads = 1;
 };
 
@@ -28,7 +28,7 @@ struct GemmContestant {
 };
 using GemmContestants = std::vector<GemmContestant>;
 
-// The names that `--against` takes; without LibTorch they are absent.
+// The contestants that `--against` takes, all absent, for builds without LibTorch.
 GemmContestants absent_gemm_contestants();
 
 struct GemmShape {
@@ -43,18 +43,20 @@ struct BenchGemmOptions {
   std::vector<GemmShape> shapes = {{4096, 4096}, {5632, 2048}, {2048, 5632}};
   bool cold = true, hot = true;
   Index cold_bytes =
-      Index{512} << 20;  // of weights cycled through, at least 4 times the last cache
+      Index{512} << 20;  // weights to cycle through; raised to 4 times the last-level cache
 };
 
-// A subset that takes about a minute.
+// A smaller set of cases, for a short run.
 BenchGemmOptions quick_bench_gemm_options();
 
-// Packed products with random weights, activations made inside the timed part (quantized where the
-// format prefers it). Cases "4096x4096/q8_0/m1/cold": bytes are weights + x + y, share_of_roof is
-// of the measured read bandwidth (cold) or f32 peak (dense formats). Contestants run the f32
-// product: in the f32 cases, and for the other formats in a second case ".../against_f32" that
-// states arithmetic rates only, because the two sides read different bytes. Error{InvalidArgument}
-// for an unknown format or a shape that the format cannot have.
+// Times packed products with random weights. Activations are packed inside the timed part
+// (quantized if the format prefers it). In cases "4096x4096/q8_0/m1/cold", bytes are weights + x +
+// y, and share_of_roof is relative to the measured read bandwidth (cold) or f32 peak (dense
+// formats).
+// Contestants run the f32 product: in the f32 cases and, for other formats, in a second case
+// ".../against_f32". That case reports only arithmetic rates, because the two sides read different
+// bytes. Throws Error{InvalidArgument} for an unknown format or a shape that the format cannot
+// have.
 void bench_gemm(const BenchGemmOptions& options, BenchRun& run, Measurer& measurer,
                 Executor& executor, const GemmContestants& contestants);
 

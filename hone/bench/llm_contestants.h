@@ -15,19 +15,19 @@
 namespace hone::bench {
 
 // One unit of work: prefill of a prompt of `tokens` tokens, or decode of `tokens` tokens of each
-// sequence after `depth` others.
+// sequence after `depth` tokens.
 struct LlmWork {
   bool is_prefill = false;
   Index tokens = 0, depth = 0;
 
-  // Tokens in the cache when the clock starts: nothing can be decoded after no token.
+  // Tokens in the cache when the clock starts. At least 1 for a decode, which must follow a token.
   Index start() const;
   std::string name() const;  // "pp512", "tg64@512"
 };
 
 // How tokens are chosen, and how many sequences run together.
 struct LlmMode {
-  std::string name{};  // "", "sampled", "top_p", "schema"; of a prefill "", "score"
+  std::string name{};  // decode: "", "sampled", "top_p", "schema"; prefill: "", "score"
   infer::SamplingParams sampling{};
   std::string json_schema{};
   Index sequences = 1;
@@ -36,9 +36,9 @@ struct LlmMode {
   std::string label(const std::string& program) const;
 };
 
-// Our side: prepare() brings the engine to the state where timing starts, and run() is timed. The
-// sequences have different prompts and all decode in every timed step. Errors of a run and texts
-// that end early are Error{InvalidArgument} or the run's own.
+// hone's side: prepare() brings the engine to the state in which timing starts, and run() is timed.
+// The sequences have different prompts and all decode in every timed step. Throws the error of a
+// failed run, and Error{InvalidArgument} if a text ends early.
 class HoneSide {
  public:
   HoneSide(infer::Engine& engine, LlmWork work, LlmMode mode, std::stop_token stop = {});
@@ -61,11 +61,12 @@ struct LlmPeer {
   std::string name;                        // "llama_cpp"
   std::unique_ptr<PeerProcess> process{};  // null if it is absent
   bool has_batches = true;                 // whether sequences can decode together
-  bool has_own_clock = false;              // whether its answers have the seconds
+  bool has_own_clock = false;              // whether its answers contain the seconds
 };
 
 // "llama_cpp": the package of bench/peers/llama_cpp_bench.py. "ik_llama_cpp": the program that
-// HONE_IK_LLAMA_BENCH names. context: tokens of one sequence. Error{InvalidArgument} for others.
+// HONE_IK_LLAMA_BENCH names. `context` is the number of tokens of one sequence. Throws
+// Error{InvalidArgument} for other names.
 LlmPeer start_llm_peer(const std::string& name, const std::filesystem::path& model, Index context,
                        Index sequences, int threads);
 Contestant peer_contestant(LlmPeer& peer, const LlmWork& work, const LlmMode& mode);

@@ -36,13 +36,13 @@ class PeerProcess {
   Json greeting_;
 };
 
-// Adds a peer to the case, an absent one if it is null. It answers {"op": "step"} with the seconds
-// of the work by its own clock, so that communication between the processes does not count, and
-// {"op": "wake"} so that its threads do not sleep. Its greeting describes it in its row.
+// Adds a peer to the case, as absent if it is null. The peer answers {"op": "step"} with the
+// seconds of the work by its own clock, so that communication between the processes does not count.
+// {"op": "wake"} keeps its threads from sleeping. Its row contains its greeting.
 void add_peer(const std::string& name, std::shared_ptr<PeerProcess> peer, BenchCase& bench_case);
 
-// The interpreter and the folder of bench/peers: HONE_PEER_PYTHON (else python3 of .venv-peers next
-// to the sources) and HONE_PEERS (else bench/peers next to the build folder). Empty when not found.
+// The interpreter, and a script of bench/peers: HONE_PEER_PYTHON (else python3 of .venv-peers next
+// to the sources) and HONE_PEERS (else bench/peers next to the build folder). Empty if not found.
 std::filesystem::path peer_python();
 std::filesystem::path peer_script(const std::string& name);
 

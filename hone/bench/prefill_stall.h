@@ -9,14 +9,17 @@
 
 namespace hone::bench {
 
-// Adds rows "<subject>/beside8192": the times between the tokens of sequences that decode while the
-// engine computes a prompt of `prompt` tokens, for each number of sequences. Rows carry, over all
-// rounds (BenchOptions::repeat, otherwise 3, or 1 of a quick run), the median time between two
-// tokens before the prompt arrived (alone_ms), the median, the 99th percentile and the largest of
-// those until its first token (beside_ms, p99_ms, max_ms), p99_ms / alone_ms (p99_ratio), and the
-// median of the seconds to that token (first_token_s). The engine must have no other request, room
-// for one sequence more, and a context of at least stall_context(prompt).
-// Throws Error{InvalidArgument} for prompts of no token, and Error{Cancelled} if the run is
+// Measures how a prefill delays decodes. Adds a row "<subject>/beside8192" for each number of
+// sequences that decode while the engine computes a prompt of `prompt` tokens. Over all rounds
+// (BenchOptions::repeat; if 0, 1 in a quick run, else 3), the row has
+//   alone_ms                   the median time between two tokens before the prompt arrives
+//   beside_ms, p99_ms, max_ms  the median, the 99th percentile and the largest of these times,
+//                              until the first token of the prompt
+//   p99_ratio                  p99_ms / alone_ms
+//   first_token_s              the median of the seconds to that token
+// The engine must have no other request, capacity for one more sequence, and a context of at least
+// stall_context(prompt).
+// Throws Error{InvalidArgument} for a prompt without tokens, and Error{Cancelled} if the run is
 // stopped.
 void bench_prefill_stall(const std::string& subject, Index prompt, std::span<const Index> sequences,
                          infer::Engine& engine, BenchRun& run);

@@ -18,8 +18,8 @@ std::string concat(const Parts&... parts);
 // Throws Error{category} with the message "[op] expected <expected>, got <got>".
 [[noreturn]] void fail(ErrorCategory category, std::string_view op, std::string_view expected,
                        std::string_view got);
-// Where nothing is compared, the message is "[op] <sentence>". The sentence starts with a capital
-// and ends with a period, or with the system's own reason after a colon.
+// Like the above for errors that compare nothing: the message is "[op] <sentence>". The sentence
+// starts with a capital and ends with a period, or with the system's own reason after a colon.
 [[noreturn]] void fail(ErrorCategory category, std::string_view op, std::string_view sentence);
 
 [[noreturn]] inline void fail_argument(std::string_view op, std::string_view expected,
@@ -93,7 +93,7 @@ std::string concat(const Parts&... parts) {
     }                                                               \
   } while (false)
 
-// The same for conditions that compare nothing: Error{InvalidArgument} "[op] <sentence>".
+// Like HONE_CHECK for conditions that compare nothing: Error{InvalidArgument} "[op] <sentence>".
 #define HONE_REQUIRE(condition, op, sentence)  \
   do {                                         \
     if (!(condition)) [[unlikely]] {           \

@@ -9,15 +9,16 @@
 
 namespace hone {
 
-// The position of a name that also occurs earlier, or -1. Calls name(i) for i in [0, n). Takes O(n
-// log n) time for any names, and 16 n bytes.
+// Returns the index of a name that also occurs earlier, or -1. Calls name(i) for i in [0, n). Takes
+// O(n log n) time for any names, and 16 n bytes.
 Index find_duplicate(Index n, FunctionRef<std::string_view(Index)> name);
 
-// `text` with every byte of a control character (C0, DEL, C1) and every byte that is not UTF-8 as
-// \xNN. For whatever comes from a file and is shown on a line: a terminal must not act on it.
+// Returns `text` with every byte of a control character (C0, DEL, C1) and every byte that is not
+// UTF-8 as \xNN. Use it for text from a file that is shown on a line: a terminal must not act on
+// it.
 std::string escape_controls(std::string_view text);
 
-// 'name' for an error message: at most 80 bytes of it, bytes outside printable ASCII as \xNN.
+// Returns 'name' for an error message: at most 80 bytes, bytes outside printable ASCII as \xNN.
 std::string quote_name(std::string_view name);
 
 }  // namespace hone

@@ -16,8 +16,8 @@ inline double sin_turns(double t) {
   double r = t - std::floor(t + 0.5);  // at most half a turn, then a quarter
   if (r > 0.25) r = 0.5 - r;
   if (r < -0.25) r = -0.5 - r;
-  // The series of the sine below an eighth of a turn, that of the cosine of the rest above; each
-  // factor is the ratio of a term to the one before it.
+  // Uses the sine series below an eighth of a turn, and above it the cosine series of the angle to
+  // the quarter turn. Each factor is the ratio of a term to the previous one.
   constexpr double kSine[] = {1.0 / 342, 1.0 / 272, 1.0 / 210, 1.0 / 156, 1.0 / 110,
                               1.0 / 72,  1.0 / 42,  1.0 / 20,  1.0 / 6};
   constexpr double kCosine[] = {1.0 / 306, 1.0 / 240, 1.0 / 182, 1.0 / 132, 1.0 / 90,

@@ -13,15 +13,15 @@ namespace hone {
 
 // Decimal: kB of 1000 bytes, MB, GB, TB. Binary: KiB of 1024 bytes, MiB, GiB, TiB.
 enum class ByteUnits { Decimal, Binary };
-// "999 bytes", "98.4 MB", "1.5 GiB": three digits, in the largest unit of which there is one.
+// "999 bytes", "98.4 MB", "1.5 GiB": three digits, in the largest unit not above `bytes`.
 std::string format_bytes(Index bytes, ByteUnits units = ByteUnits::Decimal);
 
 // "1,234,567".
 std::string group_digits(Index number);
 
-// Lines of cells under each other, two spaces between columns. `sides` says for each column whether
-// its cells are flush left ('l') or right ('r'); rows may be shorter. UTF-8; each code point takes
-// a column of the terminal.
+// Formats rows of cells as a table, with two spaces between columns. sides[i] aligns column i:
+// flush left ('l') or right ('r'). Rows may be shorter. Text is UTF-8; each code point takes a
+// column of the terminal.
 std::string format_table(const std::vector<std::vector<std::string>>& rows, std::string_view sides);
 
 // "3.14" for (3.14159, 2).

@@ -9,8 +9,7 @@ namespace hone {
 std::string version_text();
 // "0.1.0"
 std::string version_number();
-// The LibTorch version that this build was configured with ("2.13.0"); empty in a build without
-// LibTorch.
+// The LibTorch version of this build ("2.13.0"); empty in a build without LibTorch.
 std::string torch_version();
 
 }  // namespace hone

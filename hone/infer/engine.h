@@ -23,8 +23,8 @@ namespace hone::infer {
 //   waiting --step--> running --last token, stop, length--> finished
 //      \---cancel--------\------------cancel, error------> cancelled, failed
 //
-// Requests run together, and each gets the tokens that it gets alone. Prompts that begin with the
-// same tokens share their part of the KV cache.
+// Requests run together, and each gets the same tokens as if it ran alone. Prompts that begin with
+// the same tokens share their part of the KV cache.
 class Engine {
  public:
   // Throws what ModelHeader::open_or_throw() and load() throw.
@@ -42,8 +42,8 @@ class Engine {
 
   // Thread-safe. Throws Error{InvalidArgument} for an invalid request, Error{Resource} if the queue
   // is full, and what grammar::JsonSchema::compile() throws for a schema that is not enforced.
-  // Every accepted request ends with exactly one event that has `finished`; a sink that takes
-  // nothing for 30 s is given up, and its request cancelled.
+  // Every accepted request ends with exactly one event that has `finished`. If a sink refuses its
+  // events for 30 s, its request is cancelled and the sink is dropped.
   RequestId submit(Request request, std::shared_ptr<EventSink> sink);
   // Submits a request and calls step() until it has ended; call it on the engine thread. on_event
   // sees each event between steps. If it throws, the request is cancelled, and so it is when a stop
@@ -53,22 +53,23 @@ class Engine {
   // Thread-safe. May be called at any time, repeatedly, and with unknown ids.
   void cancel(RequestId id) noexcept;
 
-  // Does one step: a token of each request that generates, and a chunk of prompts. Returns false if
+  // Runs one step: a token of each request that generates, and a chunk of prompts. Returns false if
   // there was nothing to do.
   bool step();
   // Calls step() until a stop is requested; sleeps while idle.
   void run(std::stop_token stop);
   EngineStats stats() const;
 
-  // Reads `tokens` with teacher forcing, beside the requests that run. Call it and the functions
-  // below on the engine thread. Throws Error{InvalidArgument} for fewer than 2 tokens or more than
-  // the context.
+  // Reads `tokens` with teacher forcing, together with the running requests. Call this function and
+  // the functions below on the engine thread. Throws Error{InvalidArgument} for fewer than 2 tokens
+  // or more than the context.
   HiddenStates read(std::span<const TokenId> tokens);
-  // The logits [count, vocab] of rows first… of a text that this engine has read; valid until the
-  // next call. `count` is at most logit_rows(), for which they take about 16 MiB.
+  // The logits [count, vocab] of rows first, first + 1, … of a text that this engine has read.
+  // Valid until the next call. `count` is at most logit_rows(), the number of rows whose logits
+  // take about 16 MiB.
   std::span<const float> logits(const HiddenStates& states, Index first, Index count);
   Index logit_rows() const;
-  // Reads `tokens` and scores each but the first.
+  // Reads `tokens` and scores every token but the first.
   ScoreResult score(std::span<const TokenId> tokens, const ScoreOptions& options = {});
 
  private:

@@ -27,51 +27,51 @@
 namespace hone::infer {
 
 struct LoopOptions {
-  Index context = 0;          // most tokens of a text
-  Index kv_bytes = 0;         // budget of the KV cache; 0: half of the memory that is free
-  Index max_sequences = 16;   // that run together
+  Index context = 0;          // maximum tokens of a text
+  Index kv_bytes = 0;         // budget of the KV cache; 0: half of the free memory
+  Index max_sequences = 16;   // sequences that run together
   Index max_queue = 64;       // requests that wait to run or for their readers
-  Index prefill_chunk = 512;  // most prompt tokens of a step; below 16 or a multiple of it
+  Index prefill_chunk = 512;  // maximum prompt tokens of a step; below 16 or a multiple of 16
   std::function<void(Index tokens)> on_progress = {};  // see EngineOptions
-  // Memory that the process could still take.
+  // Bytes of memory that the process can still allocate.
   Index (*available_bytes)() = available_memory_bytes;
 };
 // The options of a loop over texts of at most `context` tokens.
 LoopOptions loop_options(const EngineOptions& options, Index context);
-// The most rows of a step.
+// The maximum number of rows of a step.
 Index loop_rows(const LoopOptions& options);
-// Throws Error{InvalidArgument} if the budget of the KV cache, where there is one, exceeds the free
-// memory or is too small for a text of 2 tokens.
+// Throws Error{InvalidArgument} if the KV cache has a budget that exceeds the free memory or is too
+// small for a text of 2 tokens.
 void check_kv_budget(const LoopOptions& options, std::span<const LayerGroup> groups);
 
-// What the engine thread does: it runs the plans of a Scheduler on a model, samples, and delivers
-// events. A request whose sink is full waits; the other requests go on.
+// Runs on the engine thread: executes the plans of a Scheduler on a model, samples, and delivers
+// events. A request whose sink is full waits, while the other requests continue.
 class EngineLoop {
  public:
-  // All but the options must outlive the loop; tokenizer may be null. Without `drafts`, there is no
-  // speculation.
+  // The objects passed by reference or pointer must outlive the loop. `tokenizer` may be null.
+  // Without `drafts`, there is no speculation.
   EngineLoop(const LoopOptions& options, ModelRunner& runner, const text::Tokenizer* tokenizer,
              std::vector<TokenId> stop_ids, Executor& executor, const Clock& clock,
              std::unique_ptr<DraftSource> drafts = nullptr);
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
-  // Offers the requests that have not ended their last event, once: they are cancelled.
+  // Cancels the requests that have not ended, and offers their last events once.
   ~EngineLoop();
 
   RequestQueue& queue() { return queue_; }
   const RequestQueue& queue() const { return queue_; }
-  // The most tokens of a text. Thread-safe.
+  // The maximum number of tokens of a text. Thread-safe.
   Index max_length() const { return scheduler_.max_length(); }
 
   // Runs one step of the model and delivers events. Returns false if there was nothing to do.
   bool step();
   // Whether events wait for their sinks.
   bool has_undelivered() const;
-  // Runs steps until the model has read the tokens, with other requests if there are any.
+  // Runs steps until the model has read the tokens, together with other requests, if any.
   HiddenStates read(std::span<const TokenId> tokens);
 
  private:
-  // A text that is read.
+  // A text to read.
   struct ReadJob {
     HiddenStates states{};
     std::exception_ptr failure{};
@@ -79,26 +79,26 @@ class EngineLoop {
   };
   // A request that has not ended, or whose last events wait for its sink.
   struct Live {
-    std::shared_ptr<EventSink> sink{};     // of a request to generate
-    std::unique_ptr<Sequence> sequence{};  // the same; null once it has ended
-    ReadJob* read = nullptr;               // of a text that is only read
-    std::deque<Event> outbox{};            // events that the sink did not take, in order
-    std::optional<Event> last{};           // the one after these; waiting takes no more memory
-    Index kv_blocks = 0, kv_bytes = 0;     // in the last step
+    std::shared_ptr<EventSink> sink{};     // for a request that generates
+    std::unique_ptr<Sequence> sequence{};  // the same; null after the request has ended
+    ReadJob* read = nullptr;               // for a text that is only read
+    std::deque<Event> outbox{};            // events that the sink did not accept, in order
+    std::optional<Event> last{};           // final event, after these; storing it allocates nothing
+    Index kv_blocks = 0, kv_bytes = 0;     // blocks in the last step, and their bytes
     std::exception_ptr failure{};
     std::optional<Refusal> refusal{};
     bool has_ended = false;
-    TimeNs taken_ns = 0;  // when the sink took an event last, or the request ended
+    TimeNs taken_ns = 0;  // when the sink last accepted an event, or the request ended
 
     bool has_undelivered() const { return !outbox.empty() || last; }
   };
-  // The rows of a sequence of a plan whose outputs are wanted, and its result.
+  // A sequence of a plan: the rows whose outputs are wanted, and its result.
   struct Wanted {
     const PlannedSequence* planned = nullptr;
     Live* live = nullptr;
     SequenceResult result{};
-    std::span<float> logits{};     // of its rows
-    std::optional<Event> event{};  // of a token that was sampled already
+    std::span<float> logits{};     // logits of its rows
+    std::optional<Event> event{};  // event of a token that was sampled already
   };
 
   void propose_drafts();
@@ -143,7 +143,7 @@ class EngineLoop {
   // For masks; made for the first request with a schema.
   std::shared_ptr<const grammar::TokenVocabulary> vocabulary_;
   std::map<RequestId, Live> live_;
-  std::vector<std::vector<std::byte*>> tables_;  // of the batch, by sequence and group
+  std::vector<std::vector<std::byte*>> tables_;  // block tables of the batch, by sequence and group
   EngineStats ended_;                            // requests that succeeded, failed, …; rows
   std::function<void(Index tokens)> on_progress_;
   Index (*available_bytes_)();

@@ -26,13 +26,14 @@ struct EngineOptions {
   Index context = 0;  // 0 means the model's own
   KvDtype kv = KvDtype::Float16;
   Activations activations = Activations::Int8;
-  // Most prompt tokens of a step; from 16 on, rounded down to a multiple of 16.
+  // Maximum prompt tokens of a step. From 16 on, rounded down to a multiple of 16.
   Index prefill_chunk = 512;
-  Index max_queue = 64;      // most requests that wait to run or for their readers
+  Index max_queue = 64;      // maximum number of requests that wait to run or for their readers
   Index max_sequences = 16;  // maximum number of requests that run together
-  Index kv_bytes = 0;        // budget of the KV cache; 0: half of the memory that is free
+  Index kv_bytes = 0;        // budget of the KV cache; 0: half of the free memory
   // Called on the engine thread before each layer of a step, with the number of tokens that the
-  // model has computed since it was opened; those of the step count by the layers behind them.
+  // model has computed since it was opened. The tokens of the current step count in proportion to
+  // the finished layers.
   std::function<void(Index tokens)> on_progress = {};
   // Where drafts for speculative decoding come from. open_or_throw() throws
   // Error{InvalidArgument} for several sources, or for a draft model of another vocabulary.

@@ -11,13 +11,13 @@
 
 namespace hone::infer {
 
-// A model of which the header and the tokenizer have been read, but no weights. Whoever has a
-// request at hand checks it here, because reading the weights of a large model takes a minute.
+// A model whose header and tokenizer have been read, but not its weights. Callers that already have
+// a request can check it here, because reading the weights of a large model takes long.
 class ModelHeader {
  public:
   // Throws Error{NotFound, CorruptFile, Unsupported} as model_io does, and Error{InvalidArgument}
-  // for options that do not fit the model: a context above its own, a KV cache beyond the free
-  // memory or too small for any text, or a draft model of another vocabulary.
+  // for options that do not fit the model: a context above its own, a KV cache that exceeds the
+  // free memory or is too small for any text, or a draft model with another vocabulary.
   static ModelHeader open_or_throw(const std::filesystem::path& model,
                                    const EngineOptions& options);
 
@@ -29,8 +29,8 @@ class ModelHeader {
   bool has_tokenizer() const { return tokenizer_ != nullptr; }
   // Throws Error{Unsupported} if the model has none.
   const text::Tokenizer& tokenizer() const;
-  // Throws what Engine::submit() would throw, except for the schema and for a prompt that the
-  // context holds and the KV cache does not.
+  // Throws what Engine::submit() would throw, except errors of the schema, and errors of a prompt
+  // that fits in the context but not in the KV cache.
   void check(const Request& request) const;
 
  private:

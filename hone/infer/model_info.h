@@ -16,11 +16,12 @@ namespace hone::infer {
 struct ModelInfo {
   model_io::Architecture architecture;
   std::string format;  // "huggingface", "hone", "gguf", "llama2.c"
-  Index context = 0;   // maximum tokens of a sequence: `wanted_context`, or what the KV cache holds
+  Index context = 0;   // maximum tokens of a sequence: `wanted_context`, or what fits in the KV
+                       // cache
   Index wanted_context = 0;  // EngineOptions::context or the model's own
   Index file_bytes = 0;
-  std::vector<std::filesystem::path> files;        // that hold the weights
-  std::vector<std::filesystem::path> draft_files;  // those of the draft model; empty without one
+  std::vector<std::filesystem::path> files;        // files with the weights
+  std::vector<std::filesystem::path> draft_files;  // files of the draft model; empty without one
   // Bytes of the packed matrices, all of which a decode step reads. The embedding matrix counts
   // once where it is also the output matrix, and otherwise not at all.
   Index weight_bytes = 0;
@@ -28,7 +29,7 @@ struct ModelInfo {
   // Matrices that WeightOptions::format did not quantize, and why.
   std::vector<model_io::KeptTensor> kept_weights;
   Index kv_bytes_per_token = 0;
-  // The part of kv_bytes_per_token of layers with a window.
+  // The part of kv_bytes_per_token for layers with a window.
   struct Windowed {
     Index window = 0, bytes_per_token = 0;
   };
@@ -40,9 +41,9 @@ struct ModelInfo {
 };
 
 // The bytes that decoding `tokens` tokens, after `depth` tokens that are in the cache, reads from
-// memory: for each token all packed matrices, and the keys and values of the tokens before it, in
-// layers with a window of those within it. A
-// row of the embedding, norm gains and biases are left out; together they are a thousandth or less.
+// memory. Each token reads all packed matrices, and the keys and values of the tokens before it; in
+// layers with a window, only of the tokens in the window. Rows of the embedding, norm gains and
+// biases are small and left out.
 inline double decode_bytes(const ModelInfo& info, Index depth, Index tokens) {
   const Index read_back = tokens * depth + tokens * (tokens - 1) / 2;
   double bytes = static_cast<double>(tokens) * static_cast<double>(info.weight_bytes) +

@@ -62,7 +62,7 @@ struct Request {
   SamplingParams sampling{};
   std::vector<std::string> stop{};  // at most 16 strings of 1…256 bytes; excluded from the text
   bool ignore_eos = false;          // whether stop tokens do not end the text
-  Index max_tokens = 16;            // of the output
+  Index max_tokens = 16;            // maximum tokens of the output
   Index min_tokens = 0;             // stop tokens are masked until then
   Index logprobs = 0;               // number of alternatives reported with each token, 0…20
   // The text of a JSON schema (docs/structured-output.md); empty for none. The output then is JSON
@@ -75,8 +75,8 @@ struct Request {
   // Classes of higher priority run first. A request rises by one class for every 10 s that it
   // waits, so that none waits forever.
   Priority priority = Priority::Normal;
-  // Seconds from submit() on, up to 1e9; 0 for none. A request without a token by then fails with
-  // Refusal::DeadlinePassed; a later one is cancelled and keeps its text.
+  // Deadline in seconds after submit(), up to 1e9; 0 for none. A request that has no token by then
+  // fails with Refusal::DeadlinePassed. A request that has one is cancelled and keeps its text.
   double timeout_s = 0;
   // The tenant. Only requests with equal salts share prefixes in the KV cache, so that no tenant
   // can learn from timings what another one asked.
@@ -86,18 +86,18 @@ struct Request {
 // Throws Error{InvalidArgument} that names `where` unless all ids are below `vocab_size`.
 void check_ids(std::span<const TokenId> tokens, Index vocab_size, std::string_view where);
 
-// What requests to a model are compared with.
+// Limits that a model sets for its requests.
 struct RequestLimits {
   Index vocab_size = 0;
   Index context = 0;            // maximum tokens of a text
-  bool is_cache_short = false;  // whether the KV cache sets the context, and not the model
+  bool is_cache_short = false;  // whether the KV cache, not the model, limits the context
   bool has_tokenizer = false;
 };
 // Throws Error{InvalidArgument} that names what is invalid. Does not read the schema.
 void validate(const Request& request, const RequestLimits& limits);
 
-// Reads a schema as the request's would be and returns the JSON pointers of the keywords that are
-// ignored, which takes Request::ignores_unsupported_schema. Throws what
+// Reads a schema as the request's would be, and returns the JSON pointers of the ignored keywords.
+// Keywords are ignored only with Request::ignores_unsupported_schema. Throws what
 // grammar::JsonSchema::compile() throws.
 std::vector<std::string> check_schema(const Request& request);
 

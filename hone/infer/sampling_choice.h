@@ -15,10 +15,10 @@ struct SamplingChoice {
   std::optional<Index> top_k{};
 };
 
-// Completes `sampling` by the choice or, if absent, by the model's default; otherwise its values
-// remain. do_sample = false in generation_config.json means temperature 0. Defaults that are not
-// numbers are ignored; Error{CorruptFile} for a number that validate() would refuse.
-// The result still needs validate().
+// Sets each parameter of `sampling` to the choice or, if absent, to the model's default. If both
+// are absent, the value remains. do_sample = false in generation_config.json means temperature 0.
+// Ignores defaults that are not numbers, and throws Error{CorruptFile} for a number that validate()
+// would refuse. The result still needs validate().
 SamplingParams resolve_sampling(SamplingParams sampling, const SamplingChoice& choice,
                                 const Json& generation_defaults);
 

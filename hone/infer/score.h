@@ -17,8 +17,8 @@ struct HiddenStates {
 };
 
 struct ScoreOptions {
-  // Called in order with the logits [rows, vocab] that predict positions first_position… of the
-  // text.
+  // Called in order with the logits [rows, vocab] that predict positions first_position,
+  // first_position + 1, … of the text.
   std::function<void(Index first_position, Index rows, std::span<const float> logits)> on_logits;
 };
 

@@ -7,9 +7,9 @@
 namespace hone::infer {
 
 enum class WeightFormat {
-  File,  // as the file has them
+  File,  // weights as in the file
   Q8,    // f32, f16 and bf16 matrices are quantized as Q8_0 while they are loaded
-  Q4,    // the same as Q4_0
+  Q4,    // likewise, as Q4_0
 };
 
 constexpr std::string_view name_of(WeightFormat format) {
@@ -18,7 +18,7 @@ constexpr std::string_view name_of(WeightFormat format) {
 
 struct WeightOptions {
   WeightFormat format = WeightFormat::File;
-  // A folder in which packed weights are kept, to be mapped by the next start; empty: none.
+  // A folder that caches packed weights, which the next start maps; empty: no cache.
   std::filesystem::path pack_cache = {};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox4x32-10 (core/philox.h) of successive counters; compiled once per Highway target.
+// Philox4x32-10 (core/philox.h) with successive counters; compiled once per Highway target.
 #if defined(HONE_KERNELS_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_KERNELS_PHILOX_INL_H_
 #undef HONE_KERNELS_PHILOX_INL_H_
@@ -17,7 +17,7 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The words of up to kCount successive blocks; words[k] holds word k of each.
+// The words of up to kCount successive blocks; words[k] has word k of each block.
 template <Index kCount>
 struct PhiloxWords {
   HWY_ALIGN std::uint32_t words[4][kCount];
@@ -38,8 +38,8 @@ HWY_INLINE void draw_blocks(std::uint64_t key, const PhiloxBlock& start, Index c
 #else
 using PhiloxTag = hn::CappedTag<std::uint64_t, 8>;
 
-// One round. A lane of 64 bits has one word of a counter in its lower half; what is in the upper
-// half does not matter, as MulEven reads the lower.
+// One round. A lane of 64 bits has one word of a counter in its lower half. The upper half does not
+// matter, because MulEven reads the lower one.
 template <class V>
 HWY_INLINE void mix_lanes(V& c0, V& c1, V& c2, V& c3, V k0, V k1) {
   const hn::Repartition<std::uint32_t, PhiloxTag> d32;
@@ -58,7 +58,7 @@ HWY_INLINE void store_words(V first, V second, std::uint32_t* words) {
   hn::StoreU(hn::ConcatEven(d, hn::BitCast(d, second), hn::BitCast(d, first)), d, words);
 }
 
-// Two vectors in turn, because each waits for its own products.
+// Alternates between two vectors, because each waits for its own products.
 template <Index kCount>
 HWY_INLINE void draw_blocks(std::uint64_t key, const PhiloxBlock& start, Index count,
                             PhiloxWords<kCount>& out) {

@@ -7,13 +7,14 @@
 
 namespace hone {
 
-// Exact products of at least fp32, whatever scope the caller is in.
+// In this scope, products are exact to at least fp32, whatever the caller's autocast and TF32
+// settings.
 struct ExactScope {
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
   at::NoTF32Guard no_tf32;
 };
 
-// In fp64 if it is in fp64, otherwise in fp32.
+// Converts to fp32, except that fp64 stays fp64.
 inline at::Tensor in_working_type(const at::Tensor& tensor) {
   return tensor.to(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }

@@ -12,19 +12,21 @@ namespace hone {
 
 // The only conversion between LibTorch's tensors and the kernels' views.
 
-// A view of the tensor's memory; the caller keeps the tensor alive. Throws Error{Unsupported} that
-// names `what` for tensors that are not dense CPU memory (sparse, quantized, complex, other
-// devices), whose type has no hone::Dtype, or with more than Shape::kMaxRank dimensions.
+// Returns a view of the tensor's memory; the caller keeps the tensor alive. Throws
+// Error{Unsupported} that names `what` unless the tensor is dense CPU memory (not sparse,
+// quantized, complex or on another device), its type has a hone::Dtype, and it has at most
+// Shape::kMaxRank dimensions.
 TensorView view_of(const at::Tensor& tensor, std::string_view what);
-// The same for a tensor on this device. Memory of a device other than the CPU must not be accessed
-// by the host.
+// Like view_of() above, for a tensor on this device. The host must not access memory of a device
+// other than the CPU.
 TensorView view_of(const at::Tensor& tensor, c10::Device device, std::string_view what);
 
-// The hone type of a LibTorch type; Error{Unsupported} naming `what`.
+// Returns the hone type of a LibTorch type. Throws Error{Unsupported} that names `what` if there is
+// none.
 Dtype dtype_of(at::ScalarType type, std::string_view what);
 at::ScalarType scalar_type_of(Dtype dtype);
 
-// Tells autograd that the tensor's memory was written to. (Inference tensors have no version
+// Informs autograd that the tensor's memory was written to. (Inference tensors have no version
 // counter.)
 inline void bump_version(const at::Tensor& tensor) {
   at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
@@ -32,8 +34,8 @@ inline void bump_version(const at::Tensor& tensor) {
 }
 
 // Runs parallel loops on LibTorch's own threads (at::get_num_threads() of them), so that a program
-// has one pool: two pools would spin against each other. Chunks are taken from per-worker shares
-// and stolen when a share is empty. parallel_publish computes each chunk once.
+// has a single pool: two pools would spin against each other. Workers take chunks from their own
+// shares, and steal when their share is empty. parallel_publish computes each chunk once.
 Executor& libtorch_executor();
 
 }  // namespace hone

@@ -14,31 +14,31 @@
 namespace hone {
 
 struct MapOptions {
-  // Whether a tensor of the module that the files lack, or one of the files that the module lacks,
-  // is an error.
+  // If true, missing and unexpected tensors are errors.
   bool strict = true;
 };
 
-// What load_mapped() did.
+// The result of load_mapped().
 struct MappedWeights {
-  Index mapped = 0;                     // tensors that view the files
-  Index copied = 0;                     // those that begin at an address that their type forbids
-  std::vector<std::string> missing;     // of the module, not in the files
-  std::vector<std::string> unexpected;  // in the files, not of the module
+  Index mapped = 0;  // tensors that view the files
+  Index copied = 0;  // tensors whose address in the file is not aligned for their type
+  std::vector<std::string> missing;     // in the module, not in the files
+  std::vector<std::string> unexpected;  // in the files, not in the module
   std::vector<std::shared_ptr<const MmapFile>> files;
 
-  // Throws Error{CorruptFile} if a file was truncated or changed since: tensors may have zeros.
+  // Throws Error{CorruptFile} if a file was truncated or changed after the load: tensors may
+  // contain zeros.
   void check_intact() const;
 };
 
 // Makes the parameters and buffers of a module on the CPU views of a mapped model: a safetensors
 // file, or a folder with model.safetensors or the shards of model.safetensors.index.json. Opening
-// takes the same time whatever the size; pages are read when they are used, and processes share
-// them. Writing to a tensor, as optimizers do, copies the pages in question for this process; the
-// files never change. The tensors keep the mapping, and gradients and requires_grad stay.
+// takes constant time: pages are read on first use, and processes share them. A write to a tensor,
+// as by an optimizer, copies the affected pages for this process; the files never change. The
+// tensors own the mapping. Gradients and requires_grad are unchanged.
 //
-// Names are those of nn::parameters_by_path(), and types and shapes must be those of the files. Of
-// parameters that several names share, the files need one name. Throws, and changes nothing:
+// Names are those of nn::parameters_by_path(). Types and shapes must match the files. For a
+// parameter with several names, the files need one of them. Throws, and changes nothing:
 // Error{NotFound}, Error{CorruptFile} for damaged files, and Error{InvalidArgument} that names
 // tensors of another shape or type or, with `strict`, missing and unexpected ones.
 MappedWeights load_mapped(torch::nn::Module& module, const std::filesystem::path& model,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The training layer's precompiled header: the LibTorch headers that its files share, instead of
-// the umbrella <torch/torch.h>, which also pulls in data loading, functional modules and JIT. Every
-// file includes what it uses; this header only makes that cheap.
+// The precompiled header of the training layer: the LibTorch headers that its files share. The
+// umbrella <torch/torch.h> would also include data loading, functional modules and JIT. Every file
+// includes what it uses; this header only makes that fast.
 
 #include <torch/autograd.h>
 #include <torch/nn/module.h>

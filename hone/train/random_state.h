@@ -9,8 +9,8 @@
 
 namespace hone {
 
-// The states of LibTorch's default generators: the CPU's, and those of the CUDA devices that some
-// tensors are on, or of `device`.
+// The states of LibTorch's default generators: of the CPU, and of `device` or the CUDA devices of
+// some tensors.
 class RandomState {
  public:
   explicit RandomState(const std::vector<at::Tensor>& tensors = {});

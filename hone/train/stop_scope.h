@@ -9,9 +9,9 @@
 
 namespace hone {
 
-// While it exists, check_stop() of any thread throws Error{Cancelled} from `grace_seconds` after
-// the first call that finds `stop` true: work that ends sooner is finished. Of nested scopes, the
-// innermost one counts. Scopes begin and end in one thread.
+// In this scope, check_stop() of any thread throws Error{Cancelled} from `grace_seconds` after the
+// first call that finds `stop` true, so that work that takes less time still finishes. The
+// innermost scope applies. A scope must begin and end in the same thread.
 class StopScope {
  public:
   explicit StopScope(const std::stop_token& stop, double grace_seconds = 0.5,
@@ -26,12 +26,12 @@ class StopScope {
   std::stop_token stop_;
   double grace_seconds_;
   const Clock& clock_;
-  std::atomic<std::int64_t> seen_ns_{0};  // 0: `stop` was false so far
+  std::atomic<std::int64_t> seen_ns_{0};  // 0: `stop` was always false
   StopScope* outer_;
 };
 
-// Called between pieces of long work, such as the matrix products of a training step. Costs a load
-// without a scope.
+// Call it between pieces of long work, such as the matrix products of a training step. Without a
+// scope, costs one load.
 void check_stop();
 
 }  // namespace hone

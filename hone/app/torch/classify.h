@@ -14,7 +14,7 @@ namespace hone::app {
 // Options for classifying with a model that `hone train vision` wrote.
 struct ClassifyOptions {
   std::filesystem::path model;
-  int threads = 0;            // of LibTorch; 0 means usable_cpus()
+  int threads = 0;            // LibTorch threads; 0 means usable_cpus()
   std::stop_token stop = {};  // requested: Error{Cancelled}
 };
 

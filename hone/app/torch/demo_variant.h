@@ -8,14 +8,14 @@
 
 namespace hone::app {
 
-// What all variants are measured on.
+// The task on which all variants are measured.
 struct DemoTask {
   std::filesystem::path baseline;               // the fp32 model
   std::vector<std::string> held_out;            // documents
-  std::string prompt;                           // what generation starts from
-  const data::StoryGrammar* grammar = nullptr;  // null: the text is no story
-  Index eval_tokens = 20000;                    // 0: all
-  Index stories = 40;                           // generated with each variant
+  std::string prompt;                           // start of each generated text
+  const data::StoryGrammar* grammar = nullptr;  // null if the text is not a story
+  Index eval_tokens = 20000;                    // 0 means all
+  Index stories = 40;                           // to generate with each variant
 };
 
 // Fills eval, sample and verdict.

@@ -12,13 +12,12 @@ using MemoryLmJob = MemoryJob<task::LmConfig>;
 
 struct MemoryLmResult : MemoryMeasurement {
   Index positions = 0;
-  std::optional<trainer::MemoryParts> predicted;  // on the CPU
+  std::optional<trainer::MemoryParts> predicted;  // CPU only
 };
 
-// Determines the memory of a training step of this configuration on the longest windows of its
-// text: by prediction, which is logged at once, and, where that fits in memory, by real steps.
-// Neither trains nor writes anything. Throws Error{Unsupported} for a device whose memory
-// DeviceMeter does not count.
+// Measures the memory of a training step of this configuration on the longest windows of its text.
+// Logs a prediction first and then, if a step fits in memory, runs real steps. Trains and writes
+// nothing. Throws Error{Unsupported} for a device whose memory DeviceMeter does not count.
 MemoryLmResult memory_lm(const MemoryLmJob& job);
 
 // The fields of a MemoryMeasurement, "positions" and, if there is one, "predicted": {part: bytes,

@@ -8,8 +8,8 @@ namespace hone::app {
 
 using MemoryVisionJob = MemoryJob<task::VisionConfig>;
 
-// Determines the memory of a training step of this configuration by real steps. Neither trains nor
-// writes anything. Throws Error{Unsupported} for a device whose memory DeviceMeter does not count.
+// Measures the memory of a training step of this configuration with real steps. Trains and writes
+// nothing. Throws Error{Unsupported} for a device whose memory DeviceMeter does not count.
 MemoryMeasurement memory_vision(const MemoryVisionJob& job);
 
 }  // namespace hone::app

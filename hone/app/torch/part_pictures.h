@@ -10,13 +10,13 @@
 
 namespace hone::app {
 
-// At most `count` images of different classes, first wrong ones, then right ones: half of each
-// where there are enough. Of a class at most one of either.
+// Chooses at most `count` images: first misclassified ones, then correctly classified ones, half of
+// each if there are enough. A class has at most one image of each kind.
 std::vector<Index> choose_examples(std::span<const Index> labels,
                                    std::span<const Index> predictions, Index count);
 
-// These images of a part, as the network sees them, with the windows of their parts. What each
-// shows is labels and predictions of all images of the part. The model is a ResNet with parts.
+// Draws these images of a part as the network sees them, with the windows of their parts. `labels`
+// and `predictions` are those of all images of the part. The model must be a ResNet with parts.
 std::vector<report::Picture> part_pictures(task::VisionModel& model, const data::ImagePart& part,
                                            const std::vector<Index>& indices,
                                            std::span<const Index> labels,

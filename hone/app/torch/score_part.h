@@ -9,13 +9,13 @@
 
 namespace hone::app {
 
-// Images in a batch: 64 of up to 256 x 256 pixels for models of the usual width, fewer where images
-// or maps are larger, which would take gigabytes.
+// The number of images in a batch: 64 for images of up to 256 x 256 pixels and models of the usual
+// width. It is smaller for larger images or maps, to limit memory.
 Index score_batch(const nn::VisionSpec& spec);
 
-// What a classifier makes of every image of a part, in its order, with progress on stderr. Throws
-// Error{Cancelled} soon after stop, if not null, becomes true, and Error{CorruptFile} that names
-// the model's folder for logits that are not finite.
+// Scores every image of a part with the classifier, in the order of the part, and shows progress on
+// stderr. Throws Error{Cancelled} soon after `stop` (may be null) becomes true. Throws
+// Error{CorruptFile}, which names `folder`, the folder of the model, if logits are not finite.
 task::ImageScores score_part(task::VisionModel& model, const std::filesystem::path& folder,
                              const data::ImagePart& part, const std::stop_token& stop);
 

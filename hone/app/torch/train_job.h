@@ -12,15 +12,15 @@ template <class Config>
 struct TrainJob {
   Config config;
   std::filesystem::path out;  // train.toml, metrics.csv, checkpoints/ and model/ go here
-  // An earlier run in `out` is an error, unless it is to continue from its newest complete
-  // checkpoint (or from step 0 without one) or to be replaced, or it ended before its first
-  // checkpoint.
+  // An earlier run in `out` is an error, unless it ended before its first checkpoint. `resume`
+  // continues it from its newest complete checkpoint, or from step 0 without one. `fresh` replaces
+  // it.
   bool resume = false, fresh = false;
-  // > 0: fixes config.trainer.steps from a few measured steps, within these bounds (0: none); on
-  // resume they are the run's.
+  // If > 0, sets config.trainer.steps so that training takes this long, by the time of a few
+  // measured steps. The bounds limit it (0: no bound). A resumed run keeps its own number of steps.
   double minutes = 0;
   Index min_steps = 0, max_steps = 0;
-  int threads = 0;            // of LibTorch; 0: usable_cpus()
+  int threads = 0;            // LibTorch threads; 0: usable_cpus()
   std::stop_token stop = {};  // requested: finish the step, save, Error{Cancelled}
 };
 

@@ -27,7 +27,7 @@ struct TrainLmResult {
 TrainLmResult train_lm(const TrainLmJob& job);
 
 // {"steps", "skipped_steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s",
-// "loop_share", "seconds", "parameters", "out", "model"}; null for what is absent.
+// "loop_share", "seconds", "parameters", "out", "model"}; absent values are null.
 Json to_json(const TrainLmResult& result);
 
 }  // namespace hone::app

@@ -22,9 +22,9 @@
 
 namespace hone::app {
 
-// What `hone train lm` and `hone train vision` share.
+// Code shared by `hone train lm` and `hone train vision`.
 
-// null: nothing.
+// nullopt becomes null.
 inline Json to_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 // Whether the folder contains a run, finished or not.
@@ -35,13 +35,12 @@ bool holds_run(const std::filesystem::path& out);
 // deterministic one.
 void prepare_libtorch(int threads, c10::Device device = at::kCPU);
 
-// The folder in a run's folder that keeps what a resumed run needs of the model that it started
-// from.
+// A folder in a run's folder. It keeps the parts of the initial model that a resumed run needs.
 inline constexpr const char* kInitialModel = "initial_model";
 
-// The same job without its configuration.
+// A TrainJob without its configuration.
 struct RunOptions {
-  std::filesystem::path out, data;  // where `data` is a file, what is written to `out` spares it
+  std::filesystem::path out, data;  // output in `out` never overwrites `data`
   bool resume = false, fresh = false;
   double minutes = 0;
   Index min_steps = 0, max_steps = 0;
@@ -49,12 +48,13 @@ struct RunOptions {
   std::stop_token stop = {};
 };
 
-// A configuration, as checkpoints record it; `defaults` are those of all keys.
+// A configuration, as checkpoints record it. `defaults` has the defaults of all keys.
 struct ConfigFacts {
   ConfigEntries entries;
   Json defaults;
-  std::vector<std::string> scaled = {};  // parameters with a learning rate of their own, by name
-  // The model's layers that the configuration does not name, of task::to_json(); null: none.
+  std::vector<std::string> scaled = {};  // names of parameters with their own learning rate
+  // Factored layers of the model that the configuration does not name, as task::to_json() gives
+  // them; null if there are none.
   Json factored_layers = {};
 };
 template <class Config>
@@ -70,35 +70,38 @@ struct DataFacts {
 // The folder of a run, from the first checks to the end of training.
 class TrainRun {
  public:
-  // Locks the folder. Error{InvalidArgument} for a run in it without `resume` or `fresh`;
-  // Error{NotFound} for `resume` without a run; Error{Resource} while another process works there.
+  // Locks the folder. Throws Error{InvalidArgument} if it has a run and neither `resume` nor
+  // `fresh` is set, Error{NotFound} for `resume` without a run, and Error{Resource} while another
+  // process works there.
   TrainRun(RunOptions options, const trainer::TrainerConfig& config);
 
-  // Throws Error{InvalidArgument} for a given key of a run to resume that contradicts its record.
+  // Throws Error{InvalidArgument} if a key in config.given contradicts the record of the run to
+  // resume.
   template <class Config>
   void check_resumed(Config config) const {
     check_resumed(config_entries(config), config.given, hone::to_json(Config()));
   }
 
-  // Settles what is measured or taken from the resumed run: the number of steps for --minutes, with
-  // a warm-up of at most a tenth of them unless `given` has it, and amp.precision if it is auto.
+  // Sets the values that are measured, or taken from the resumed run. These are the number of steps
+  // for --minutes, with a warm-up of at most a tenth of them unless `given` has it, and
+  // amp.precision if it is auto.
   void fix(trainer::TrainerConfig& config, optim::LrConfig& lr, const ConfigKeys& given,
            trainer::Task& task) const;
 
-  // What ConfigFacts::scaled was when the run began that this one continues; nothing if it begins.
+  // ConfigFacts::scaled as the run to resume recorded it; nullopt for a new run.
   std::optional<std::vector<std::string>> recorded_scaled() const;
-  // ConfigFacts::factored_layers of that run as {"factored_layers": …}; an empty object if it
-  // begins.
+  // ConfigFacts::factored_layers as the run to resume recorded it: {"factored_layers": …}; an empty
+  // object for a new run.
   Json recorded_layers() const;
 
   // Resumes if requested, writes train.toml and trains. `facts`, `lr` and `config` belong to the
-  // settled configuration. `on_begin` is called once the earlier run is replaced or resumed.
+  // settled configuration. `on_begin` is called after the earlier run is replaced or resumed.
   trainer::TrainResult train(const ConfigFacts& facts, const optim::LrConfig& lr,
                              const trainer::TrainerConfig& config, const DataFacts& data,
                              trainer::Task& task, optim::MultiTensorOptimizer& optimizer,
                              const std::function<void()>& on_begin = {}) const;
 
-  double seconds() const;  // since the construction
+  double seconds() const;  // since construction
 
  private:
   void check_resumed(const ConfigEntries& entries, const ConfigKeys& given,
@@ -107,7 +110,7 @@ class TrainRun {
   std::int64_t begin_;
   RunOptions options_;
   std::unique_ptr<FolderLock> lock_;
-  std::optional<memory::MemoryMeter> meter_;  // before the model, so that its weights count
+  std::optional<memory::MemoryMeter> meter_;  // made before the model, so that its weights count
 };
 
 template <class Config>

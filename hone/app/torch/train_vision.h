@@ -18,18 +18,18 @@ struct TrainVisionResult {
   std::optional<double> train_loss, images_per_s;  // copied from TrainResult, as is loop_share
   double val_loss = 0, val_accuracy = 0;
   double loop_share = 0, seconds = 0;
-  std::string method;  // loss.method
-  std::string guard;   // the worst that the guard against collapse has seen; empty: it was off
-  Json objective;      // Objective::report()
+  std::string method;                // loss.method
+  std::string guard;                 // worst finding of the collapse guard; empty if it was off
+  Json objective;                    // Objective::report()
   std::filesystem::path out, model;  // model has model.safetensors and config.json
 };
 
-// Trains a classifier of images and writes it. Throws, and treats `out`, as train_lm() does.
+// Trains an image classifier and writes it. Errors and the use of `out` are as in train_lm().
 TrainVisionResult train_vision(const TrainVisionJob& job);
 
 // {"steps", "skipped_steps", "train_loss", "val_loss", "val_accuracy", "images_per_s",
 // "loop_share", "seconds", "parameters", "classes", "broken_images", "method", "guard",
-// "objective", "out", "model"}; null for what is absent.
+// "objective", "out", "model"}; absent values are null.
 Json to_json(const TrainVisionResult& result);
 
 }  // namespace hone::app

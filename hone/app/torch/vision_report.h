@@ -9,17 +9,18 @@
 
 namespace hone::app {
 
-// What the report of a classifier shows besides its card.
+// Data that the report of a classifier shows besides its card.
 struct VisionReportData {
   std::string model, data;           // names
   std::vector<std::string> classes;  // by label
   std::vector<Index> labels, predictions;
-  std::vector<report::SvgPoint> plane;  // of each image; empty without features
+  std::vector<report::SvgPoint> plane;  // one per image; empty without features
   std::vector<report::Picture> pictures;
 };
 
-// Card, calibration, confusion, features and parts. More than 100 classes are reduced to those with
-// the most wrong images in the drawing of the confusion matrix, and points to 2000.
+// Makes a report with card, calibration, confusion, features and parts. The drawing of the
+// confusion matrix shows at most 100 classes: those with the most wrong images. The drawing of
+// features shows at most 2000 points.
 report::Report make_vision_report(const VisionCard& card, const VisionReportData& data);
 
 }  // namespace hone::app

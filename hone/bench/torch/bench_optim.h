@@ -18,19 +18,20 @@ struct BenchOptimOptions {
   // Whether every step has newly allocated gradients, as after zero_grad().
   bool fresh_gradients = false;
   std::string device = "cpu";  // or "cuda", "cuda:N": LibTorch's ways alone
-  int threads = 0;             // of LibTorch's pool, for all sides; 0: usable_cpus()
+  int threads = 0;             // LibTorch threads, for all sides; 0: usable_cpus()
 };
 
 // "sgd, adam, …": what `rules` may name, without suffixes.
 std::string optim_rule_names();
 
-// One case per size and rule: hone's optimizer, LibTorch's implementations (optim_contestants.h)
-// and peers in their own processes, interleaved. gb_per_s is effective: the least traffic of the
-// rule (floor_bytes_per_param) over the time. Rows also have implementation, peak_extra_bytes (not
-// of peers) and, where it is known, state_bytes_per_param. On a CUDA device a run is a step and the
-// wait for its end, the bandwidth is that of a copy on the device, and rows have its name instead
-// of bytes. Error{InvalidArgument} for unknown names, and for sizes, rules and peers that do not
-// run on the device; errors of select_device() and kernels::make_cuda_copy().
+// Runs one case per size and rule: hone's optimizer, LibTorch's implementations
+// (optim_contestants.h) and peers in their own processes, interleaved. gb_per_s is effective: the
+// least traffic of the rule (floor_bytes_per_param) over the time. Rows also have implementation,
+// peak_extra_bytes (not for peers) and, if known, state_bytes_per_param.
+// On a CUDA device, a run is one step and the wait for its end, and the bandwidth is that of a copy
+// on the device. Rows then have the name of the device instead of bytes.
+// Throws Error{InvalidArgument} for unknown names, and for sizes, rules and peers that do not run
+// on the device. Also throws what select_device() and kernels::make_cuda_copy() throw.
 void bench_optim(const BenchOptimOptions& options, BenchRun& run);
 
 }  // namespace hone::bench

@@ -5,7 +5,7 @@
 
 namespace hone::bench {
 
-// LibTorch's rows of `hone bench gemm`.
+// LibTorch's contestants for `hone bench gemm`.
 GemmContestants torch_gemm_contestants();
 
 }  // namespace hone::bench

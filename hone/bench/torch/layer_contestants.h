@@ -21,21 +21,22 @@ struct MemoryLine {
   Index fixed = 0, row = 0;
 };
 
-// A layer with f32 weights of its own.
+// A layer with its own f32 weights.
 struct LayerContestant {
   std::string name = {};
   bool ours = true;
   std::function<torch::Tensor(const torch::Tensor& x)> forward = {};
-  std::vector<torch::Tensor> trained = {};  // leaves; none: for inference alone
-  Json facts = {};                          // the fields of its rows that do not depend on the pass
-  Index forward_flops = 0, backward_flops = 0;  // of a row, or of an image
-  Index weight_bytes = 0;                       // allocated for it, as measured
-  // What a pass is expected to hold at its peak beside the weights: the largest of these.
+  std::vector<torch::Tensor> trained = {};      // leaf tensors; empty: inference only
+  Json facts = {};                              // fields of its rows that do not depend on the pass
+  Index forward_flops = 0, backward_flops = 0;  // per row, or per image
+  Index weight_bytes = 0;                       // measured allocation
+  // The predicted peak of a pass, without the weights: the largest of these.
   std::vector<MemoryLine> forward_peak = {}, train_peak = {};
 };
 
-// Bytes of one pass, as a MemoryMeter counts them: its input, what is kept for the backward pass
-// and its output, the gradients that it ends with, and its peak with the weights.
+// Bytes of one pass, as a MemoryMeter counts them. Activations are the input, the values for the
+// backward pass and the output. Gradients are those at the end of the pass. The peak includes the
+// weights.
 struct LayerMemory {
   Index activations = 0, gradients = 0, peak = 0;
 };
@@ -45,7 +46,8 @@ Index predicted_peak(const LayerContestant& layer, Index batch, bool train);
 
 // Seeded inputs: [batch, inputs], or images.
 torch::Tensor layer_input(const LayerShape& shape, Index batch, std::uint64_t seed);
-// One pass, forward without gradients or with those of the input and all trained tensors.
+// Runs one pass: forward without gradients, or forward and backward with the gradients of the input
+// and all trained tensors.
 void run_forward(const LayerContestant& layer, const torch::Tensor& x);
 std::vector<torch::Tensor> run_train(const LayerContestant& layer, const torch::Tensor& x,
                                      const torch::Tensor& gradient);
@@ -62,13 +64,13 @@ struct BatchedLayer {
   torch::Tensor effective_weight() const;  // [out, in]
 };
 
-// Makes contestants that stand for one dense layer, whose weight is normal(0, 1/√inputs) of a seed.
+// Makes contestants that approximate one dense layer, whose seeded weight is normal(0, 1/√inputs).
 // Errors are relative to it: |W' - W| / |W|.
 class LayerMaker {
  public:
   LayerMaker(const LayerShape& shape, const LayerPlan& plan, Index most_rank, std::uint64_t seed);
 
-  // "dense" is at::linear or at::conv2d, "dense_hone" the product of hone's own networks.
+  // "dense" is at::linear or at::conv2d, "dense_hone" is the product that hone's networks use.
   LayerContestant dense(const std::string& name);
   LayerContestant bmm(const LayerRank& rank);
   // "sketched", "lowrank" or "frozen_<type>".
@@ -81,12 +83,12 @@ class LayerMaker {
   LayerContestant frozen(const std::string& mode, const LayerRank& rank);
   LayerContestant conv(const std::string& mode, const LayerRank& rank);
   const sketch::FactorPair& svd();
-  // Whether svd() is exact; the randomized one has an error of up to 1.05 times the least.
+  // Whether svd() is exact. The randomized SVD has an error of up to 1.05 times the optimum.
   bool is_svd_exact() const;
   std::string svd_fit() const { return is_svd_exact() ? "svd" : "randomized_svd"; }
   double error_of(const torch::Tensor& weight) const;
   std::string sketched_fit() const;
-  // The errors of the other fits of a sketched layer that were asked for.
+  // Errors of the other fits of a sketched layer that the options ask for.
   Json sketched_errors(const LayerRank& rank) const;
 
   LayerShape shape_;
@@ -96,8 +98,8 @@ class LayerMaker {
   std::uint64_t seed_ = 0;
   memory::MemoryMeter meter_;
   torch::Tensor weight_, bias_;                // [out, in], or [out, in, kernel, kernel]
-  std::optional<sketch::FactorPair> svd_;      // of the largest rank
-  nn::FactoredLinear last_sketched_{nullptr};  // which bmm() copies: fits take long
+  std::optional<sketch::FactorPair> svd_;      // factors of the largest rank
+  nn::FactoredLinear last_sketched_{nullptr};  // bmm() copies it, as fits take long
 };
 
 }  // namespace hone::bench

@@ -10,16 +10,16 @@
 
 namespace hone::bench {
 
-// The same work for all: parts of two views that require gradients, matched in order, and the
-// options of part contrast.
+// The input of all contestants: parts of two views, which require gradients and are matched in
+// order.
 struct PartContrastWork {
   torch::Tensor z1, z2;   // [batch, parts, dim] in fp64
   torch::Tensor targets;  // int64 [batch]
 };
 
 // Part contrast with semi-hard negatives of other images and classes, a relative delta and
-// distances over sqrt(dim): returns the loss, differentiable. `way`: hone, dense, operators, loops.
-// Error{InvalidArgument} for another.
+// distances over sqrt(dim). Returns the differentiable loss. `way` is hone, dense, operators or
+// loops. Throws Error{InvalidArgument} for another one.
 using PartContrastRun = std::function<torch::Tensor(const PartContrastWork&)>;
 PartContrastRun part_contrast_run(const std::string& way);
 

@@ -17,7 +17,8 @@ namespace hone {
 struct BatcherOptions {
   Index max_batch = 8;
   std::int64_t max_wait_ns = 0;  // how long a request waits for others to share its batch
-  // Most time from arrival to result; 0 means no limit. What cannot meet it is refused.
+  // Longest time from arrival to result; 0 means no limit. Requests that cannot meet it are
+  // refused.
   std::int64_t latency_limit_ns = 0;
   Index max_queue = 256;
 };
@@ -43,32 +44,34 @@ struct BatcherCounters {
 };
 
 // Batches requests of one forward-only function, such as an embedding or a classifier. A pure state
-// machine: time is passed in and must not decrease, and one batch runs at a time.
+// machine: the caller passes in the time, which must not decrease. One batch runs at a time.
 //
-// Requests with equal shape keys share a batch, in order of arrival. A batch leaves as soon as the
-// function is idle and the batch is full, or its oldest request has waited max_wait_ns, or would
-// exceed the latency limit if it waited longer; with max_wait_ns = 0, whenever the function is
-// idle. The rows of a batch that fails run again one by one, so that one bad row fails alone.
+// Requests with equal shape keys share a batch, in order of arrival. When the function is idle, a
+// batch starts if it is full, or if its oldest request has waited max_wait_ns or would exceed the
+// latency limit by waiting longer. With max_wait_ns = 0, a batch starts whenever the function is
+// idle. The rows of a failed batch run again one by one, so that one bad row fails alone.
 //
-// The duration of a batch is predicted from the durations of earlier ones of its shape; before the
-// first one it is taken as 0.
+// The duration of a batch is predicted from earlier batches of the same shape. Before the first
+// one, the prediction is 0.
 class Batcher {
  public:
   explicit Batcher(const BatcherOptions& options);
 
-  // Takes a request, or refuses it if the queue is full, or if the batch in progress, the requests
-  // that wait, and its own run are predicted to take longer than the latency limit.
+  // Accepts a request, or refuses it: if the queue is full, or if the predicted time of the batch
+  // in progress, the waiting requests and its own run exceeds the latency limit.
   std::optional<BatchRefusal> submit(RequestId id, std::uint64_t shape, TimeNs now);
   // Removes a waiting request. A running one is left alone. Unknown ids are ignored.
   void cancel(RequestId id);
-  // The batch to run now, if there is one. It has as many rows as the latency limit of its oldest
-  // request allows; a request that could not meet it alone is refused.
+  // Returns the batch to run now, if there is one. The latency limit of its oldest request bounds
+  // the number of rows. A request that could not meet the limit alone is refused.
   std::optional<Batch> next(TimeNs now);
   // Reports the result of the batch that next() returned.
   void complete(bool succeeded, TimeNs now);
-  // The requests whose fate was decided since the last call, each exactly once.
+  // Returns the accepted requests that finished, failed or were then refused since the last call,
+  // each exactly once.
   std::vector<BatchOutcome> take_outcomes();
-  // When next() will have a batch, after it returned none while the function was idle.
+  // Returns when next() will have a batch. Call it after next() returned none while the function
+  // was idle.
   std::optional<TimeNs> next_timer() const;
   const BatcherCounters& counters() const { return counters_; }
 
@@ -81,8 +84,8 @@ class Batcher {
     std::deque<Waiting> waiting{};
     CostModel cost{};
     bool is_measured = false;
-    // A shape that is refused is not measured any more, although its batch may have been slow by
-    // accident. So one request is tried after one refusal, then after two, four and so on.
+    // A refused shape is no longer measured, although its batch may have been slow by accident. So
+    // one request is tried after one refusal, then after two, four and so on.
     bool is_on_trial = false;
     Index refused = 0, refusals_before_trial = 1;
 

@@ -7,7 +7,7 @@
 
 namespace hone {
 
-// What the duration of a step depends on.
+// The quantities that determine the duration of a step.
 struct StepShape {
   Index decode_rows = 0;     // rows of sequences that decode, drafts included
   Index prefill_tokens = 0;  // all other rows
@@ -16,11 +16,12 @@ struct StepShape {
 
 // Predicts the seconds of a step as a + b * decode_rows + c * prefill_tokens + d * kv_tokens.
 //
-// The coefficients are fitted to observed steps by least squares of the *relative* error, in which
-// an observation loses half of its weight every 16 steps of its kind, with or without prefill: a
-// long prompt, during which no step is without, does not change what decodes alone take. None is
-// negative: a term that the data would make negative is left out. Before the first observation, and
-// in directions that the data do not determine, a weak prior of 1 ms per row holds.
+// The coefficients are fitted to observed steps by least squares of the *relative* error. An
+// observation loses half of its weight every 16 steps of its kind: with or without prefill. So a
+// long prompt, during which every step has prefill, does not displace the observations of decoding
+// alone. No coefficient is negative: a term that the data would make negative is left out. Before
+// the first observation, and in directions that the data do not determine, a weak prior of 1 ms per
+// row applies.
 class CostModel {
  public:
   CostModel();
@@ -41,7 +42,7 @@ class CostModel {
   static Vector features(const StepShape& shape);
   void fit();
 
-  Sums decodes_, prefills_;  // of steps without and with prefill
+  Sums decodes_, prefills_;  // sums over steps without and with prefill
   Vector coefficients_{};
 };
 

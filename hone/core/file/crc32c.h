@@ -11,7 +11,7 @@ namespace hone {
 std::uint32_t crc32c(std::span<const std::byte> bytes);
 
 namespace detail {
-// By tables; what crc32c() computes with the processor's instruction where it has one.
+// Uses tables. crc32c() uses the processor's CRC instruction where there is one.
 std::uint32_t crc32c_portable(std::span<const std::byte> bytes);
 }  // namespace detail
 

@@ -6,15 +6,15 @@
 
 namespace hone {
 
-// Gives this process exclusive use of a folder for as long as the object lives, by locking the file
-// .lock in it; the system releases the lock however the process ends. Creates the folder if it does
-// not exist, and removes it again if nothing has been written into it.
+// Locks the file .lock in a folder, so that this process has exclusive use of the folder while the
+// object lives. The system releases the lock however the process ends. Creates the folder if it
+// does not exist, and removes it again if nothing was written into it.
 class FolderLock {
  public:
   static constexpr const char* kName = ".lock";
 
-  // Error{Resource} if another process holds the lock, Error{Io} if the folder cannot be created,
-  // Error{InvalidArgument} if it has no name.
+  // Throws Error{Resource} if another process has the lock, Error{Io} if the folder cannot be
+  // created, and Error{InvalidArgument} if it has no name.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;

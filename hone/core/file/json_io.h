@@ -7,14 +7,14 @@
 
 #include "hone/core/index.h"
 
-#ifdef HONE_BUILD  // compiled once, in json_io.cc; a program's own JSON library may be another
+#ifdef HONE_BUILD  // compiled once, in json_io.cc; user programs may have their own JSON library
 extern template class nlohmann::basic_json<nlohmann::ordered_map>;
 extern template class nlohmann::detail::serializer<nlohmann::ordered_json>;
 #endif
 
 namespace hone {
 
-// Keeps the order of keys, so that output reads in the order in which it was built.
+// Keeps the order in which keys were added.
 using Json = nlohmann::ordered_json;
 
 struct JsonLimits {

@@ -8,7 +8,7 @@
 
 namespace hone {
 
-// The lines of a file, or of a pipe as they arrive.
+// Reads the lines of a file, or of a pipe as they arrive.
 class LineReader {
  public:
   enum class Next {
@@ -18,17 +18,17 @@ class LineReader {
     End,
   };
 
-  // Errors as read_text_file(). A line has at most max_bytes, and at most about that much memory is
-  // used.
+  // Throws like read_text_file(). Lines longer than max_bytes are skipped, so memory use is at most
+  // about max_bytes.
   LineReader(const std::filesystem::path& path, Index max_bytes);
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
   ~LineReader();
 
-  // Reads the next line, without its "\n". The last one need not have one. With `wait_ms`, waits so
-  // long for one to arrive, or until a signal. Throws Error{Io}.
+  // Reads the next line, without its "\n". The last line need not have one. Waits up to `wait_ms`
+  // for a line to arrive, or until a signal. Throws Error{Io}.
   Next next(std::string& line, int wait_ms = 0);
-  // The bytes of all lines so far, with "\n".
+  // Bytes of all lines so far, including "\n".
   Index bytes() const { return bytes_; }
 
  private:
@@ -38,9 +38,9 @@ class LineReader {
   std::string path_;
   Index max_bytes_;
   int descriptor_ = -1;
-  std::string pending_;  // what was read and not yet returned, from begin_ on
+  std::string pending_;  // bytes that were read but not yet returned, from begin_ on
   std::size_t begin_ = 0;
-  std::size_t searched_ = 0;  // the part of pending_ without "\n"
+  std::size_t searched_ = 0;  // pending_ has no "\n" from begin_ up to here
   Index bytes_ = 0;
   bool is_skipping_ = false;  // within a line that is too long
 };

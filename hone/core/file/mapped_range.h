@@ -12,16 +12,16 @@ struct MappedSlot;
 }
 
 // Addresses that belong to a mapped file. If another program truncates the file, or its disk fails,
-// reading a page that is gone raises SIGBUS. As long as this object lives, the page becomes one of
-// zeros instead, and is_damaged() says so: whoever has read the range looks afterwards.
+// reading a lost page raises SIGBUS. While this object lives, a page of zeros replaces the lost
+// page instead, and is_damaged() returns true. Check it after reading the range.
 //
-// The first object installs a handler of SIGBUS for the process, which passes on the signals of all
-// other addresses to the handler before it. The handler only reads and writes atomics and calls
-// mmap(), so it may interrupt anything; objects may be made and destroyed on any thread.
+// The first object installs a SIGBUS handler for the process. It forwards signals for all other
+// addresses to the previous handler. The handler only reads and writes atomics and calls mmap(), so
+// it may interrupt anything. Objects may be made and destroyed on any thread.
 class MappedRange {
  public:
   MappedRange() = default;
-  // Whole pages from `begin`, mapped with mmap()'s `protection`. The range must stay mapped.
+  // Covers whole pages from `begin`, mapped with `protection`. The pages must stay mapped.
   MappedRange(const void* begin, Index bytes, int protection);
   MappedRange(MappedRange&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
   MappedRange& operator=(MappedRange&& other) noexcept {
@@ -30,7 +30,7 @@ class MappedRange {
   }
   ~MappedRange();
 
-  // Whether a page has been replaced by zeros. False without addresses.
+  // Returns true if zeros have replaced a page. Returns false for an object without addresses.
   bool is_damaged() const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace hone {
 
-// Which file it is, and of what time.
+// Identifies a file and its version.
 struct FileState {
   std::uint64_t device = 0, inode = 0;
   Index size = 0;
@@ -25,12 +25,12 @@ enum class MapAccess {
   CopyOnWrite,  // writing copies a page for this process; the file never changes
 };
 
-// A whole file, mapped private; pages are read on first touch. Error{NotFound} if it cannot be
-// opened, Error{CorruptFile} if it is not a regular file, Error{Io} if it cannot be mapped. An
-// empty file gives an empty span.
+// Maps a whole file as private; pages are read on first touch. An empty file has an empty span.
+// Throws Error{NotFound} if the file cannot be opened, Error{CorruptFile} if it is not a regular
+// file, and Error{Io} if it cannot be mapped.
 //
-// A file that is truncated while it is mapped reads as zeros from then on (mapped_range.h).
-// Whoever makes something of the bytes therefore calls check_intact() before anybody relies on it.
+// A file that is truncated while it is mapped reads as zeros from then on (mapped_range.h). Call
+// check_intact() after the bytes were used and before anybody relies on the result.
 class MmapFile {
  public:
   explicit MmapFile(const std::filesystem::path& path, MapAccess access = MapAccess::Read);
@@ -39,19 +39,19 @@ class MmapFile {
   ~MmapFile();
 
   std::span<const std::byte> bytes() const { return {data_, static_cast<std::size_t>(size_)}; }
-  // Only of a mapping that is CopyOnWrite.
+  // Requires CopyOnWrite.
   std::span<std::byte> writable_bytes() const;
   const std::filesystem::path& path() const { return path_; }
-  const FileState& state() const { return state_; }  // as the file was opened
+  const FileState& state() const { return state_; }  // when the file was opened
 
   // Tells the kernel that this part of a mapping for reading is no longer needed. Its pages are
   // clean.
   void drop_pages(std::span<const std::byte> part) const;
 
-  // Whether a page that was read has gone. Costs nothing.
+  // Returns true if a page was lost before it was read. Costs nothing.
   bool is_damaged() const { return range_.is_damaged(); }
   // Throws Error{CorruptFile} that names the file if is_damaged(), or if the file has changed since
-  // it was opened. Another file that was renamed over it does not matter.
+  // it was opened. Renaming another file over it is not a change.
   void check_intact() const;
 
  private:

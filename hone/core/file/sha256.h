@@ -20,7 +20,7 @@ class Sha256 {
  public:
   Sha256();
   void add(std::span<const std::byte> bytes);
-  // As sha256_hex() of all bytes. Nothing may be added afterwards.
+  // Returns the digest as sha256_hex() does. No bytes may be added afterwards.
   std::string hex();
 
  private:
@@ -33,8 +33,8 @@ class Sha256 {
 // SHA-256 as 64 lower-case hexadecimal digits, as sha256sum prints it.
 std::string sha256_hex(std::span<const std::byte> bytes);
 std::string sha256_hex_of_text(std::string_view text);
-// The same of a file's content; throws as MmapFile and MmapFile::check_intact() do. `on_bytes`, if
-// not empty, is told of each part that has been read.
+// Returns the SHA-256 of a file's content. Throws like MmapFile and MmapFile::check_intact(). Calls
+// `on_bytes`, if not empty, after each part with its number of bytes.
 std::string sha256_hex(const std::filesystem::path& path,
                        const std::function<void(Index bytes)>& on_bytes = {});
 

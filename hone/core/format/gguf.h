@@ -38,7 +38,7 @@ enum class GgufValueType : std::uint32_t {
 // A value as stored in the file, known to be complete. GgufFile's getters decode it.
 struct GgufValue {
   std::string_view key;
-  GgufValueType type = GgufValueType::U8;  // of the elements if it is an array
+  GgufValueType type = GgufValueType::U8;  // type of the elements if it is an array
   bool is_array = false;
   Index count = 1;
   std::span<const std::byte> bytes;  // the elements; each string follows its u64 length
@@ -61,7 +61,7 @@ class GgufFile {
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const std::vector<GgufValue>& values() const { return values_; }
   const GgufValue* find(std::string_view key) const;  // null if absent
-  // Whether find() or a getter has returned the value: what was never asked for is unknown here.
+  // Returns true if find() or a getter has returned the value; values never read are unknown keys.
   bool was_read(const GgufValue& value) const;
 
   std::optional<Index> integer(std::string_view key) const;
@@ -81,7 +81,7 @@ class GgufFile {
   std::uint32_t version_ = 0;
   std::vector<GgufValue> values_;       // in file order
   std::vector<std::uint32_t> by_key_;   // values_ sorted by key
-  mutable std::vector<bool> was_read_;  // of values_
+  mutable std::vector<bool> was_read_;  // for each of values_
   std::vector<GgufTensor> tensors_;
 };
 
@@ -105,7 +105,7 @@ class GgufWriter {
   void set_strings(std::string_view key, std::span<const std::string> values);
   void set_numbers(std::string_view key, std::span<const float> values);          // f32
   void set_integers(std::string_view key, std::span<const std::int32_t> values);  // i32
-  void set_value(const GgufValue& value);  // its bytes, as they are
+  void set_value(const GgufValue& value);  // copies its bytes unchanged
   bool has(std::string_view key) const { return keys_.contains(key); }
 
   // dims[0] is contiguous. All tensors must be added before the first write().
@@ -131,7 +131,7 @@ class GgufWriter {
   std::vector<Index> sizes_;
   Index data_bytes_ = 0;
   std::size_t current_ = 0;  // the tensor being written
-  Index left_ = 0;           // bytes of it that are still to be written
+  Index left_ = 0;           // bytes of this tensor that are not yet written
   bool header_written_ = false;
 };
 

@@ -9,10 +9,10 @@
 
 namespace hone {
 
-// How a matrix is stored: "f16", "q4_k", "int4:g32:asym".
+// Returns how a matrix is stored: "f16", "q4_k", "int4:g32:asym".
 std::string type_text(const StoredMatrix& matrix);
 
-// The quantized type of GGUF with this name ("q4_k"); empty if there is none.
+// Returns the quantized GGUF type with this name ("q4_k"), or nothing if there is none.
 std::optional<GgufType> find_block_type(std::string_view name);
 std::string block_type_text(GgufType type);
 

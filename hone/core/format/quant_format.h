@@ -92,17 +92,17 @@ inline constexpr Index kSuperBlock = 256;  // elements of a block of Q4_K, Q5_K 
 // The parts of one block of Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K, as stored. With s = i / 16,
 //   value[i] = (d · scales[s]) · codes[i] − (m · mins[s]),
 // where d and m are f16. Every product is exact in f32, so a value is rounded once. Q4_1 and Q5_1
-// add their minimum, so m has its sign inverted here. Types without sub-blocks have scales of 1,
-// types without minimums m = 0. Scales and minimums are the same for 16 elements in Q6_K, and for
-// 32 in the others.
+// add their minimum, so m has its sign inverted here. Types without sub-blocks have scales of 1;
+// types without minimums have m = 0. In Q6_K, 16 elements share a scale and a minimum; in the
+// others, 32.
 struct GgufBlock {
   std::uint16_t d = 0, m = 0;                    // bits of f16
   std::array<std::int8_t, kSuperBlock> codes{};  // Q5_0: minus 16, Q6_K: minus 32
   std::array<std::int8_t, kSuperBlock / 16> scales{}, mins{};
 };
 
-// Takes apart the block at `from`, which holds gguf_type_info(type).bytes. Throws
-// Error{Unsupported} for other types.
+// Unpacks the block at `from`, which has gguf_type_info(type).bytes. Throws Error{Unsupported} for
+// other types.
 void unpack_gguf_block(GgufType type, const std::byte* from, GgufBlock& out);
 
 // ---- one stored matrix, whatever its format ----------------------------------------------------
@@ -122,11 +122,11 @@ struct StoredMatrix {
   Index stored_bytes() const;
 };
 
-// Row `row` as f32; out.size() == cols. This is the only definition of what stored weights mean.
+// Decodes a row as f32; out.size() == cols. Only this function defines what stored weights mean.
 void decode_row(const StoredMatrix& matrix, Index row, std::span<float> out);
 void decode(const StoredMatrix& matrix, std::span<float> out);  // rows * cols, row-major
 
-// GGUF encoders, bit-identical to ggml's reference ones. values.size() % 32 == 0.
+// GGUF encoders, bit-identical to ggml's reference encoders. values.size() % 32 == 0.
 void encode_q8_0(std::span<const float> values, std::span<std::byte> blocks);
 void encode_q4_0(std::span<const float> values, std::span<std::byte> blocks);
 

@@ -8,7 +8,7 @@ namespace hone {
 
 // The machine card of reports: CPU, instruction set, cores, quota, threads and hone's version.
 Json machine_card(Executor& executor);
-// The same without the number of threads.
+// Like machine_card(), without the number of threads.
 Json describe_machine();
 
 }  // namespace hone

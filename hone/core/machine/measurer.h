@@ -11,15 +11,15 @@
 
 namespace hone {
 
-// One of the functions that are timed against each other.
+// One of several functions that are timed against each other.
 struct Contestant {
   std::string name;
   // Called once per sample, or repeatedly if it is too short to time and has neither `prepare` nor
   // `own_seconds`.
   std::function<void()> run = {};
   std::function<void()> prepare = {};  // called untimed before each sample; may be empty
-  // Returns the seconds of the last run by another clock, as for work in another process. If empty,
-  // the measurer times the run.
+  // Returns the seconds of the last run by another clock, for example for work in another process.
+  // If empty, the measurer times the run.
   std::function<double()> own_seconds = {};
 };
 
@@ -29,7 +29,7 @@ struct MeasureOptions {
   Index max_samples = 200;
   double half_width = 0.02;  // stop when the median's 95 % interval is this narrow (share)
   double max_seconds = 10;   // for all contestants together, after min_samples
-  std::uint64_t seed = 1;    // of the bootstrap
+  std::uint64_t seed = 1;    // for the bootstrap
   bool warns_of_drift = true;
   std::stop_token stop = {};  // requested: Error{Cancelled} before the next sample
   std::function<void(Index rounds)> on_round = {};  // called untimed after each timed round
@@ -50,10 +50,10 @@ struct Measurement {
   std::vector<std::string> names;
   std::vector<std::vector<double>> seconds;  // [contestant][round], rounds interleaved A, B, A, B…
   double foreign_load = 0;  // CPUs kept busy by other processes during the measurement
-  // How far the first contestant's median over any ten rounds moved from that of its first ten, at
-  // most, as a fraction.
+  // Largest change of the first contestant's median over any ten rounds, as a fraction of its
+  // median over the first ten.
   double drift = 0;
-  std::uint64_t seed = 1;  // of the bootstrap, copied from the options
+  std::uint64_t seed = 1;  // for the bootstrap, copied from the options
 };
 
 // The only way to time code. The other layers take it by reference; measure implements it.
@@ -64,7 +64,7 @@ class Measurer {
   virtual Measurement measure(std::span<const Contestant> contestants,
                               const MeasureOptions& options) = 0;
   virtual Spread spread(std::span<const double> samples) const = 0;
-  // How many times as fast as `against` `impl` is; above 1, impl is faster.
+  // Returns the ratio of the time of `against` to the time of `impl`; above 1, impl is faster.
   virtual RatioInterval speedup(const Measurement& measurement, Index impl,
                                 Index against) const = 0;
 };

@@ -16,7 +16,7 @@
 
 namespace hone {
 
-// What a zone says about itself: {"rows", 32}. The name is a string literal; a text is copied.
+// An argument of a zone: {"rows", 32}. The name must be a string literal; text values are copied.
 struct TraceArg {
   template <class Number>
   requires std::is_arithmetic_v<Number> TraceArg(const char* name_in, Number number)
@@ -66,11 +66,11 @@ class TraceZone {
   std::uint64_t recording_number_ = 0;
 };
 
-// While it lives, zones are recorded; finish() writes them to a file for chrome://tracing and
-// Perfetto. One at a time.
+// Records zones while it lives. finish() writes them to a file for chrome://tracing and Perfetto.
+// Only one recording may run at a time.
 class TraceRecording {
  public:
-  // Zones that a recording keeps, some 130 bytes each; later ones are counted and not kept.
+  // Maximum number of recorded zones, some 130 bytes each; later zones are only counted.
   static constexpr Index kMaxZones = Index{1} << 20;
 
   // Throws Error{Io} if the file cannot be written, before the work to be recorded starts.
@@ -80,8 +80,8 @@ class TraceRecording {
   // Calls finish() if it has not been called, and logs errors.
   ~TraceRecording();
 
-  // Stops recording and puts the file under its name (AtomicFile). Zones that are still open end
-  // now.
+  // Stops recording and renames the file to its final name (AtomicFile). Zones that are still open
+  // end now.
   void finish();
 
  private:
@@ -89,15 +89,15 @@ class TraceRecording {
   std::unique_ptr<State> state_;
 };
 
-// The name of the calling thread in traces, "worker 3", given before its first zone; unnamed ones
-// are numbered.
+// Sets the name of the calling thread in traces ("worker 3"). Call it before the thread's first
+// zone; unnamed threads are numbered.
 void name_thread(std::string name);
 
 }  // namespace hone
 
-// The enclosing block as a zone: HONE_TRACE_ZONE("gemm", {"rows", rows}, {"bytes", bytes()}).
-// Arguments are evaluated only while zones are recorded. With arguments these are two statements,
-// so the body of a loop or of an `if` needs its braces.
+// Records the enclosing block as a zone: HONE_TRACE_ZONE("gemm", {"rows", rows}, {"bytes",
+// bytes()}). Arguments are evaluated only while zones are recorded. With arguments, the macro is
+// two statements, so the body of a loop or an `if` needs braces.
 #define HONE_TRACE_JOIN2(a, b) a##b
 #define HONE_TRACE_JOIN(a, b) HONE_TRACE_JOIN2(a, b)
 #define HONE_TRACE_ZONE_AS(zone, name, ...) \

@@ -52,15 +52,15 @@ class Executor {
   // Returns when no worker can still be reading the inputs of that region.
   virtual void wait_left(PublishTicket ticket) = 0;
 
-  // Whether wait_left(ticket) would return at once. May be false although it would.
+  // Returns true if wait_left(ticket) would return at once. May return false spuriously.
   virtual bool has_left(PublishTicket ticket) const { return ticket.generation == 0; }
 };
 
 // Runs everything on the calling thread, as worker 0.
 Executor& serial_executor();
 
-// The grain of a loop over rows of `row_floats`: chunks of about 16 Ki floats, half of a 128 KiB
-// share of the level-2 cache.
+// Returns the grain of a loop over rows of `row_floats` floats. A chunk has about 16 Ki floats:
+// half of a 128 KiB share of the level-2 cache.
 constexpr Index rows_per_chunk(Index row_floats) {
   return std::max<Index>(1, 16384 / std::max<Index>(1, row_floats));
 }

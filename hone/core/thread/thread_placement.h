@@ -10,27 +10,27 @@
 
 namespace hone {
 
-// Keeps the workers of a pool on different CPUs if it has as many as their affinity masks. While
-// another process keeps a CPU busy, Linux may run two workers on one of the others and does not
-// separate them, because the CPUs would be no more evenly loaded: of two CPUs, the pool then has
-// one instead of one and a half.
+// When the pool has one worker per allowed CPU, keeps the workers on different CPUs. While another
+// process keeps a CPU busy, Linux may run two workers on one of the other CPUs. It does not
+// separate them, because that would not balance the load: of two CPUs, the pool then has one
+// instead of one and a half.
 class ThreadPlacement {
  public:
   explicit ThreadPlacement(int workers);
 
-  // Notes the CPU of the calling thread, worker `worker`; the thread of each worker but 0 stays the
-  // same. If the thread has come to the CPU where another worker was last seen, or worker 0 has
-  // come to its CPU, moves it to one of its affinity mask where no worker was. Afterwards the mask
-  // is the same, so Linux may move the thread again. Worker 0, without which no region starts, is
-  // not moved, because it might get little of the other CPU.
+  // Records the CPU of the calling thread. Each worker except worker 0 must always call from the
+  // same thread. If another worker was last seen on this CPU, or if worker 0 has come to this CPU,
+  // moves the thread to an allowed CPU where no worker was seen. Then restores the affinity mask,
+  // so Linux may move the thread again. Never moves worker 0: no region starts without it, and it
+  // might get little time on the other CPU.
   void settle(int worker);
-  // The worker sleeps, and takes no CPU until it calls settle() again.
+  // Marks the worker as asleep. It takes no CPU until it calls settle() again.
   void leave(int worker);
 
  private:
   struct Place {
     std::atomic<int> cpu{-1};  // where the worker was last seen, or -1
-    // What move_away() leaves to others.
+    // Set by move_away(); read by the thread that restores the mask.
     std::mutex mutex;
     std::atomic<bool> moving{false};
     pid_t thread = 0;
@@ -43,7 +43,7 @@ class ThreadPlacement {
   void widen_all();
 
   std::vector<Place> places_;
-  std::atomic<bool> moving_{false};  // one of them is
+  std::atomic<bool> moving_{false};  // true while any place is moving
 };
 
 }  // namespace hone

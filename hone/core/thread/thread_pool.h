@@ -26,8 +26,7 @@ class ThreadPool final : public Executor {
   void wait_left(PublishTicket ticket) override;
   bool has_left(PublishTicket ticket) const override;
 
-  // The number of chunks recomputed because their first worker was preempted, since the pool
-  // started.
+  // Number of chunks recomputed since the pool started because their first worker was preempted.
   Index chunks_recomputed() const;
 
  private:

@@ -17,7 +17,7 @@ class ByteTrie {
 
   std::optional<std::uint32_t> child(std::uint32_t node, std::uint8_t byte) const;
   bool has_children(std::uint32_t node) const { return nodes_[node].child_count > 0; }
-  // Whether a string ends here; then it is the first of the range below.
+  // Whether a string ends here. If so, it is the first one of the range below.
   bool ends(std::uint32_t node) const { return nodes_[node].ends; }
   // The strings [begin, end) of the sorted list have the node's prefix.
   std::uint32_t begin(std::uint32_t node) const { return nodes_[node].begin; }
@@ -28,7 +28,7 @@ class ByteTrie {
   struct Node {
     std::uint32_t begin = 0, end = 0, first_child = 0;
     std::uint16_t child_count = 0;
-    std::uint8_t byte = 0;  // that leads here
+    std::uint8_t byte = 0;  // the byte that leads to this node
     bool ends = false;
   };
   std::vector<Node> nodes_;

@@ -51,8 +51,8 @@ NumberRange intersect(NumberRange a, const NumberRange& b);
 // Generated numbers have at most this many digits before and after the point.
 inline constexpr int kIntegerDigits = 32, kFractionDigits = 32;
 
-// A bound of the magnitudes that are generated: `whole` digits without leading zeros (at least
-// one), then the digits of the fraction, all of them.
+// A bound of generated magnitudes: `whole` digits before the point without leading zeros (at least
+// one), then all digits of the fraction.
 struct MagnitudeBound {
   std::string digits{};
   int whole = 0;
@@ -66,8 +66,9 @@ struct MagnitudeRange {
   MagnitudeBound low{}, high{};
 };
 
-// The magnitudes of the numbers in the range that have a spelling of kIntegerDigits and
-// kFractionDigits (none if `range.integer`). Zero has the positive sign only.
+// The magnitudes of the numbers in the range that can be spelled with at most kIntegerDigits digits
+// before the point and kFractionDigits digits after it (none if `range.integer`). Zero has only the
+// positive sign.
 MagnitudeRange magnitudes(const NumberRange& range, bool negative);
 
 }  // namespace hone::infer::grammar

@@ -15,11 +15,12 @@
 namespace hone::infer::grammar {
 
 inline constexpr int kMaxContainers = 256;  // arrays and objects that are open at the same time
-// Names of properties that the schema does not list. Each may have one character more than the one
-// before it, and than the longest of the schema's own has bytes.
+// Limits for property names that the schema does not list. An object has at most kMaxFreeNames of
+// them. Name n = 0, 1, … has at most max(kMaxFreeNamePoints, L + 1) + n characters, where L is the
+// number of bytes of the longest listed name.
 inline constexpr std::uint32_t kMaxFreeNamePoints = 128, kMaxFreeNames = 256;
 
-// The number of containers that a value needs at least; kNeverEnds if it needs more than
+// The minimum number of nested containers that a value needs; kNeverEnds if it needs more than
 // kMaxContainers.
 using Height = std::uint16_t;
 inline constexpr Height kNeverEnds = kMaxContainers + 1;
@@ -57,9 +58,10 @@ struct ValueRule {
 class JsonSchema {
  public:
   // Throws Error{CorruptFile} for malformed JSON, Error{Unsupported} with the JSON pointer for
-  // keywords that cannot be enforced exactly and for schemas beyond the limits,
+  // keywords that cannot be enforced exactly and for schemas beyond the limits, and
   // Error{InvalidArgument} for malformed keywords and for schemas that no value satisfies. With
-  // `ignored`, keywords that cannot be enforced are left out, and it gets their JSON pointers.
+  // `ignored`, keywords that cannot be enforced are left out, and their JSON pointers are added to
+  // it.
   static std::shared_ptr<const JsonSchema> compile(std::string_view text,
                                                    std::vector<std::string>* ignored = nullptr);
 
@@ -80,7 +82,7 @@ class JsonSchema {
   std::vector<ObjectPart> objects_;
 };
 
-// Hashes the bytes of a name one after another; starts with kNameHashSeed.
+// Adds one byte of a name to its hash. The hash of an empty name is kNameHashSeed.
 inline constexpr std::uint64_t kNameHashSeed = 0xcbf29ce484222325;
 constexpr std::uint64_t extend_name_hash(std::uint64_t hash, std::uint8_t byte) {
   hash = (hash ^ byte) * 0x9e3779b97f4a7c15;

@@ -28,31 +28,31 @@ enum class Phase : std::uint8_t {
   Done,
 };
 
-// The innermost value that is being read; `below` is where its container waits in the arena.
+// The innermost value that is being read. `below` is the place of its container in the arena.
 struct Frame {
-  std::uint64_t hash = 0;  // of an unlisted name
-  std::uint32_t rule = 0;  // of a value, or the part that `phase` belongs to
+  std::uint64_t hash = 0;  // hash of an unlisted name
+  std::uint32_t rule = 0;  // the rule of a value, or the part that `phase` belongs to
   std::uint32_t below = kNoLimit;
   std::uint32_t position = 0, name = 0;
-  std::uint32_t used_names = kNoLimit;  // the last unlisted name of this object in the arena
-  std::uint16_t containers = 0;         // that are open around the value
+  std::uint32_t used_names = kNoLimit;  // arena index of the last unlisted name of this object
+  std::uint16_t containers = 0;         // open containers around the value
   Phase phase = Phase::Value;
-  std::uint8_t character = 0;  // progress within a character, or whether a space may come
+  std::uint8_t character = 0;  // progress within a character, or whether a space may follow
   NumberProgress number{};
   friend bool operator==(const Frame&, const Frame&) = default;
 };
 
-// Reads a text byte by byte and says which bytes may follow. A text is read in all possible ways
-// at once; a byte that would need more than kMaxReadings ways is refused.
+// Reads a text byte by byte and determines which bytes may follow. Reads a text in all possible
+// ways at once, and rejects a byte that would need more than kMaxReadings ways.
 class Matcher {
  public:
   static constexpr std::size_t kMaxReadings = 256;
 
-  // Where a text has been read to. Cheap to copy; belongs to its matcher and stays valid, so that
-  // a caller can return to it.
+  // A position in a text. Cheap to copy. Belongs to its matcher and remains valid, so that a caller
+  // can return to it.
   class State {
    public:
-    // Whether nothing can follow any more, because no byte is allowed.
+    // Whether the text cannot continue, because no byte is allowed.
     bool is_dead() const { return readings_.empty(); }
 
    private:
@@ -63,7 +63,7 @@ class Matcher {
   explicit Matcher(std::shared_ptr<const JsonSchema> schema);
 
   const State& start() const { return start_; }
-  // The state after more bytes; dead if they cannot follow. Throws Error{Resource} for a text of
+  // The state after more bytes; dead if they are not allowed. Throws Error{Resource} for a text of
   // millions of values.
   State advance(const State& state, std::string_view bytes);
   // Whether the text up to here satisfies the schema.
@@ -71,8 +71,8 @@ class Matcher {
   // Whether the text satisfies the schema and nothing can follow.
   bool is_complete(const State& state) const;
 
-  // For walks over many continuations, which reuse `next`: what they put into the arena is
-  // forgotten when it is cut back to the mark. States that were reached after it become invalid.
+  // For walks over many continuations that reuse `next`. cut() removes everything that was added to
+  // the arena after the mark. States that were reached after the mark become invalid.
   struct Mark {
     std::size_t frames = 0, names = 0;
   };
@@ -80,29 +80,29 @@ class Matcher {
   void cut(const Mark& mark);
   void advance_byte(const State& state, std::uint8_t byte, State& next);
 
-  // Equal keys mean equal masks for tokens of at most `longest` bytes: counts that such a token
-  // cannot bring to their limits are left out.
+  // States with equal keys have equal masks for tokens of at most `longest` bytes. A key omits
+  // counts that such a token cannot bring to their limits.
   std::string key(const State& state, std::uint32_t longest) const;
 
-  // A reading within a string that is a value or an unlisted name: `room` characters at most may
-  // follow, and `missing` at least, with the one that has begun.
+  // A reading inside a string that is a value or an unlisted name. At most `room` and at least
+  // `missing` characters may follow, including one that has begun.
   struct InString {
     Frame frame{};
     std::uint32_t room = 0, missing = 0;
     bool is_name() const { return frame.phase == Phase::FreeName; }
   };
-  // Splits off such readings.
+  // Separates such readings from the others.
   struct Parts {
     std::vector<InString> strings;
     State others;
   };
   Parts split(const State& state) const;
   static State state_of(const Frame& reading);
-  // The state after the quote that ends the string after any characters. For a name, what follows
-  // must not end another one.
+  // Adds to `next` the state after the quote that ends the string, whatever its characters are. For
+  // a name, the text that follows must not end another name.
   void end_string(const Frame& reading, State& next);
-  // Whether the string may end after more bytes as far as its characters matter: not if a name is
-  // used.
+  // Whether the characters of the string allow it to end after `bytes`. False for a name that is
+  // already used.
   bool may_end_after(const Frame& reading, std::string_view bytes) const;
 
  private:
@@ -135,7 +135,7 @@ class Matcher {
   State start_;
   std::vector<Frame> frames_;
   std::vector<UsedName> names_;
-  Mark step_{};  // where the arena ended before the last byte
+  Mark step_{};  // end of the arena before the last byte
 };
 
 }  // namespace hone::infer::grammar

@@ -7,7 +7,7 @@
 
 namespace hone::infer::grammar {
 
-// How far a number is read, and how its digits compare with those of the bounds.
+// The part of a number that has been read, and how its digits compare with those of the bounds.
 struct NumberProgress {
   std::uint8_t whole = 0, fraction = 0;  // digits read
   std::int8_t low = 0, high = 0;         // -1, 0, 1: below, equal to, above the bound so far
@@ -15,11 +15,11 @@ struct NumberProgress {
   friend bool operator==(const NumberProgress&, const NumberProgress&) = default;
 };
 
-// Reads a digit or the point, after the sign. Returns false, and leaves `progress` in any state, if
-// no magnitude of the range continues that way.
+// Reads a digit or the point, after the sign. Returns false, with `progress` unspecified, if no
+// magnitude of the range continues that way.
 bool read_digit(const MagnitudeRange& range, std::uint8_t byte, NumberProgress& progress);
 
-// Whether the magnitude read so far is one of the range, and may end here.
+// Whether the number may end here: the magnitude read so far is in the range.
 bool can_end(const MagnitudeRange& range, const NumberProgress& progress);
 
 }  // namespace hone::infer::grammar

@@ -33,7 +33,7 @@ struct CountRange {
 
 struct ArrayShape {
   std::vector<RuleId> prefix{};
-  RuleId items = 0;  // of the elements after the prefix
+  RuleId items = 0;  // rule of the elements after the prefix
   CountRange count{};
   RuleId rule_at(std::size_t index) const { return index < prefix.size() ? prefix[index] : items; }
   friend bool operator==(const ArrayShape&, const ArrayShape&) = default;
@@ -52,7 +52,7 @@ struct ObjectShape {
   friend bool operator==(const ObjectShape&, const ObjectShape&) = default;
 };
 
-// A value that is spelled in one way.
+// A value with only one spelling.
 struct Literal {
   explicit Literal(SchemaValue from)
       : value(std::move(from)), text(spell(value)), sorted(spell(value, true)) {}
@@ -70,15 +70,15 @@ struct Shape {
   std::optional<ObjectShape> object{};
 };
 
-// The rules of a schema, each of which stands for a set of values: a union or an intersection of
-// other rules, or a shape. Resolves unions and intersections into lists of shapes.
+// The rules of a schema. A rule is a set of values: a union or an intersection of other rules, or a
+// shape. Resolves unions and intersections into lists of shapes.
 class SchemaRules {
  public:
   SchemaRules();
 
   RuleId anything() const { return kAnything; }
   RuleId nothing() const { return kNothing; }
-  // A rule whose meaning one of the next functions gives later.
+  // Declares a rule, which one of the next functions defines later.
   RuleId declare(std::string pointer);
   void set_shape(RuleId rule, Shape shape);
   void set_union(RuleId rule, std::vector<RuleId> parts);
@@ -89,8 +89,8 @@ class SchemaRules {
   // Limits the memory of what is copied into several rules. Throws Error{Unsupported}.
   void count_bytes(std::size_t more, std::string_view pointer);
 
-  // The shapes whose union the rule is. References stay valid. Throws Error{Unsupported} if the
-  // rule is defined by itself, or if that takes too many steps.
+  // The shapes whose union is the rule. References remain valid. Throws Error{Unsupported} if the
+  // rule is defined by itself, or if resolving it takes too many steps.
   const std::vector<std::uint32_t>& resolve(RuleId rule);
   const Shape& shape(std::uint32_t index) const { return shapes_[index]; }
   const std::string& pointer(RuleId rule) const { return rules_[rule].pointer; }
@@ -119,7 +119,7 @@ class SchemaRules {
   std::deque<Rule> rules_;
   std::deque<Shape> shapes_;
   std::map<std::vector<RuleId>, RuleId> intersections_;  // by their sorted parts
-  std::string current_;                                  // the pointer that is being resolved
+  std::string current_;                                  // pointer of the rule being resolved
   std::size_t counted_ = 0, bytes_ = 0, steps_ = 0;
 };
 

@@ -24,7 +24,7 @@ struct SchemaValue {
 };
 
 // A compact JSON text: strings as in spell_string(), numbers as in spell(). With sorted keys, two
-// values are equal exactly if their texts are.
+// values are equal if and only if their texts are.
 std::string spell(const SchemaValue& value, bool sort_keys = false);
 
 // A JSON string with the shortest escapes and everything from U+0020 on as it is, except " and \.

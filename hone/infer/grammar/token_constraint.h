@@ -13,8 +13,8 @@
 
 namespace hone::infer::grammar {
 
-// Keeps the output of one sequence within a JSON schema: says which tokens may come next. Keeps the
-// masks of the last kMaxMasks different states.
+// Restricts the output of one sequence to a JSON schema: determines which tokens may come next.
+// Caches the masks of the last kMaxMasks different states.
 class TokenConstraint {
  public:
   static constexpr std::size_t kMaxMasks = 256;
@@ -22,17 +22,18 @@ class TokenConstraint {
   TokenConstraint(std::shared_ptr<const JsonSchema> schema,
                   std::shared_ptr<const TokenVocabulary> vocabulary);
 
-  // The tokens that may come next; stop tokens only where the text may end. Valid until the next
-  // call. Throws Error{Unsupported} if there is none, which takes a vocabulary without some bytes.
+  // The tokens that may come next. Stop tokens are included only if the text may end. Valid until
+  // the next call. Throws Error{Unsupported} if there is none, which can happen only if the
+  // vocabulary lacks some bytes.
   const TokenMask& allowed();
-  // Appends a token that allowed() has. Throws Error{Internal} for another one.
+  // Appends a token, which must be in allowed(). Throws Error{Internal} for another one.
   void accept(text::TokenId id);
 
   bool is_accepting() const { return matcher_.is_accepting(state_); }
   // Whether only a stop token can follow.
   bool is_complete() const { return matcher_.is_complete(state_); }
 
-  // For output that is taken back.
+  // For taking back output.
   const Matcher::State& state() const { return state_; }
   void restore(Matcher::State state) { state_ = std::move(state); }
 
@@ -48,9 +49,9 @@ class TokenConstraint {
   Matcher matcher_;
   std::shared_ptr<const TokenVocabulary> vocabulary_;
   Matcher::State state_;
-  std::vector<Matcher::State> path_;        // of walk()
-  std::vector<std::uint8_t> tail_follows_;  // of allow_in_string()
-  std::list<Entry> masks_;                  // the last used in front
+  std::vector<Matcher::State> path_;        // used by walk()
+  std::vector<std::uint8_t> tail_follows_;  // used by allow_in_string()
+  std::list<Entry> masks_;                  // most recently used first
   std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
 };
 

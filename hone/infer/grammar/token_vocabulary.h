@@ -31,7 +31,7 @@ class TokenVocabulary {
   std::uint32_t longest() const { return longest_; }  // in bytes
 
   const TokenTrie& all() const { return all_; }
-  // Within strings that are values, and within names that the schema does not list.
+  // Tokens inside strings that are values, and inside names that the schema does not list.
   const StringTokens& in_text() const { return in_text_; }
   const StringTokens& in_name() const { return in_name_; }
 

@@ -10,7 +10,7 @@
 
 namespace hone::infer {
 
-using BlockId = std::int32_t;  // within its group of layers
+using BlockId = std::int32_t;  // unique within its group of layers
 inline constexpr BlockId kNoBlock = -1;
 
 // A copy of a whole block, to be made before the step that writes to `to`.
@@ -22,8 +22,9 @@ struct BlockCopy {
 // Reference counts of the blocks of the KV cache. It knows block ids, not memory. The groups of
 // layers have blocks of different sizes and share one budget of bytes.
 //
-// A block is *open* until seal() and has one writer: who shares it must get a copy before writing.
-// A *sealed* block holds committed tokens only, never changes and may be shared.
+// A block is *open* until seal() and has one writer: a holder of a shared block must get a copy
+// before it writes. A *sealed* block contains only committed tokens, never changes and may be
+// shared.
 class BlockPool {
  public:
   // Throws Error{InvalidArgument} unless all sizes are positive.
@@ -39,8 +40,8 @@ class BlockPool {
   // The number of different ids that allocate() may return for the group.
   Index capacity(Index group) const { return budget_ / block_bytes(group); }
 
-  // An open block with one reference; nothing if it would exceed the budget. The block that was
-  // freed last comes first.
+  // Returns an open block with one reference, or nullopt if it would exceed the budget. Reuses the
+  // most recently freed block first.
   std::optional<BlockId> allocate(Index group);
   // Adds a reference.
   void share(Index group, BlockId id);
@@ -48,12 +49,12 @@ class BlockPool {
   // holder may release twice.
   void release(Index group, BlockId& id);
   void seal(Index group, BlockId id);
-  // The reference of the prefix cache, of which a sealed block may have one.
+  // Adds or drops the reference of the prefix cache. A sealed block may have one such reference.
   void share_with_cache(Index group, BlockId id);
   void release_from_cache(Index group, BlockId& id);
 
   Index references(Index group, BlockId id) const;  // 0 for free and unknown ids
-  // The blocks that were given back, in that order.
+  // Freed blocks, in the order in which they were freed.
   std::span<const BlockId> free_blocks(Index group) const { return groups_[at(group)].free; }
   bool is_open(Index group, BlockId id) const;
   // Whether its one holder may write to the block in place.
@@ -61,9 +62,9 @@ class BlockPool {
     return is_open(group, id) && references(group, id) == 1;
   }
 
-  // Compares the counts with the references that their holders have, counts[group][id] (missing
-  // entries are 0), and checks that referenced and free blocks make up all blocks and bytes. Throws
-  // Error{Internal} for the first difference.
+  // Compares the reference counts with the references of all holders, counts[group][id] (missing
+  // entries are 0). Also checks that referenced and free blocks make up all blocks and bytes.
+  // Throws Error{Internal} for the first difference.
   void audit(std::span<const std::vector<Index>> counts) const;
 
  private:
@@ -73,7 +74,7 @@ class BlockPool {
   };
   struct Group {
     std::vector<Block> blocks;  // by id
-    std::vector<BlockId> free;  // the last was freed last
+    std::vector<BlockId> free;  // most recently freed last
   };
 
   static std::size_t at(Index i) { return static_cast<std::size_t>(i); }

@@ -10,10 +10,10 @@
 namespace hone::infer {
 
 // The blocks of one sequence: for each group of layers, position p is in blocks(group)[p / 32].
-// length() tokens are committed. Blocks wholly behind a group's window are given back, and their
-// entries are kNoBlock.
+// length() tokens are committed. Blocks that are wholly outside a group's window are released, and
+// their entries are kNoBlock.
 //
-// All functions take the pool from which the blocks come; release() before the table is destroyed.
+// All functions take the pool that owns the blocks. Call release() before the table is destroyed.
 class BlockTable {
  public:
   explicit BlockTable(std::span<const LayerGroup> groups);
@@ -30,24 +30,24 @@ class BlockTable {
   // replaced by a copy, which is appended to `copies`. Returns false, and changes nothing, if the
   // pool has too few bytes.
   bool reserve(BlockPool& pool, Index tokens, std::vector<BlockCopy>& copies);
-  // Declares `tokens` reserved positions filled, gives back blocks beyond them (the rollback of
+  // Marks `tokens` reserved positions as filled, releases blocks beyond them (the rollback of
   // drafts) and seals blocks that are full.
   void commit(BlockPool& pool, Index tokens);
-  // Gives back the blocks that have left their window.
+  // Releases the blocks that have left their window.
   void trim(BlockPool& pool);
-  // Appends 32 tokens that others have committed: one sealed block of each group to a table whose
-  // length is a multiple of 32. Blocks that a sequence of `final_length` tokens no longer needs are
-  // left out and may be kNoBlock.
+  // Appends 32 tokens that another sequence has committed: one sealed block of each group. The
+  // length of the table must be a multiple of 32. Blocks that a sequence of `final_length` tokens
+  // no longer needs are left out and may be kNoBlock.
   void append_sealed(BlockPool& pool, std::span<const BlockId> ids, Index final_length);
   // Replaces sealed blocks by equal ones, except where either is kNoBlock.
   void replace_sealed(BlockPool& pool, Index block, std::span<const BlockId> ids);
   // Whether a sequence of `length` tokens could continue from the blocks of this one.
   bool can_fork(Index length) const;
   // Makes this empty table share the first `length` tokens of `parent`. If the last block is open,
-  // whichever of the two reserves next gets a copy. What the parent has reserved before lies behind
-  // `length`, and it may still write there.
+  // the first of the two tables to reserve gets a copy. The parent may still write to positions
+  // that it has already reserved, because they are after `length`.
   void fork(BlockPool& pool, const BlockTable& parent, Index length);
-  // Gives everything back. May be called repeatedly.
+  // Releases all blocks. May be called repeatedly.
   void release(BlockPool& pool);
 
  private:
@@ -55,7 +55,7 @@ class BlockTable {
 
   std::vector<LayerGroup> layers_;
   std::vector<std::vector<BlockId>> blocks_;  // by group
-  std::vector<Index> dropped_;                // by group: the first entries, which are kNoBlock
+  std::vector<Index> dropped_;                // by group: number of leading kNoBlock entries
   Index length_ = 0;
 };
 

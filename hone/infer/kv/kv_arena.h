@@ -9,11 +9,11 @@
 
 namespace hone::infer {
 
-// The memory of the blocks of a BlockPool: address space for all of them, of which the system
-// provides a page at its first use.
+// The memory of the blocks of a BlockPool. Address space is reserved for all of them, and the
+// system provides each page at its first use.
 //
-// Each group alone could use the whole budget, so with several groups the address space is larger
-// than it. Resident memory stays within the budget if the owner calls reclaim() whenever
+// Each group alone could use the whole budget, so with several groups the address space exceeds the
+// budget. Resident memory stays within the budget if the owner calls reclaim() whenever
 // resident_bytes() exceeds it.
 //
 // Large regions ask for huge pages. Returning a part of a huge page splits it, and the system may
@@ -23,15 +23,15 @@ class KvArena {
   // Throws Error{Resource} if the address space cannot be reserved.
   explicit KvArena(const BlockPool& pool);
 
-  // The memory of a block; it counts as resident from now on. Block sizes of whole pages let
-  // reclaim() return all of it.
+  // Returns the memory of a block, which counts as resident from now on. If block sizes are whole
+  // pages, reclaim() can return all of it.
   std::byte* block(Index group, BlockId id);
   Index resident_bytes() const { return resident_bytes_; }
-  // Makes the copy before the next step.
+  // Copies a block. Must be called before the next step.
   void copy(const BlockCopy& copy);
-  // Returns the memory of free blocks to the system, except that of those freed last, up to `keep`
-  // bytes. Contents are lost, so nobody may be reading these blocks, not even a worker whose result
-  // is no longer wanted.
+  // Returns the memory of free blocks to the system, except up to `keep` bytes of the most recently
+  // freed ones. Contents are lost, so no thread may be reading these blocks. This includes a worker
+  // whose result is no longer wanted.
   void reclaim(const BlockPool& pool, Index keep = 0);
 
  private:

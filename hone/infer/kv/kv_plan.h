@@ -8,8 +8,8 @@
 
 namespace hone::infer {
 
-// Where the layers of a model keep their keys and values. Layers with equal windows form a group,
-// in the order in which the windows first occur.
+// Where the layers of a model keep their keys and values. Layers with equal windows form a group.
+// Groups have the order in which their windows first occur.
 struct KvPlan {
   struct Place {
     Index group = 0, layer = 0;  // `layer` counts within the group
@@ -18,7 +18,8 @@ struct KvPlan {
   std::vector<Place> places{};  // by layer of the model
 };
 
-// `dtype` is that of the cells. A window that spans the context of the model counts as none.
+// `dtype` is the type of the cells. A window that spans the context of the model counts as no
+// window.
 KvPlan plan_kv(const model_io::Architecture& architecture, Dtype dtype);
 
 // How the blocks of a group lie in memory. Keys and values must have the same size.

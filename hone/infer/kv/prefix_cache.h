@@ -14,20 +14,20 @@ namespace hone::infer {
 
 using PrefixId = std::int32_t;                // an entry of the cache
 inline constexpr PrefixId kEmptyPrefix = -1;  // the prefix of no tokens
-inline constexpr PrefixId kLostPrefix = -2;   // a prefix that the cache does not hold
+inline constexpr PrefixId kLostPrefix = -2;   // a prefix that the cache does not contain
 
-// Sealed blocks by the text that they end. An entry stands for a prefix of 32 n tokens of one
-// tenant (salt) and refers to the blocks of its last 32 tokens; its parent is the prefix without
+// Maps texts to the sealed blocks at their end. An entry represents a prefix of 32 n tokens of one
+// tenant (salt) and refers to the blocks of its last 32 tokens. Its parent is the prefix without
 // them. Tenants with different salts share nothing.
 //
 // A key is a 128-bit keyed hash of the whole prefix. An entry also stores salt, parent and tokens,
-// and all of them are compared, so that two texts with the same key cannot be mixed up: the second
-// one is not cached.
+// and all of them are compared. Two texts with the same key thus cannot be mixed up: the second one
+// is not cached.
 //
-// Entries may be found while the requests that computed them still run. Eviction takes the entry
-// used least recently that has no children and no pins. In groups with a window, blocks of other
-// entries that no sequence uses may be evicted before their entry, which a prefix that is followed
-// by a whole window of cached tokens does not miss.
+// Entries may be found while the requests that computed them still run. Eviction takes the least
+// recently used entry that has no children and no pins. In groups with a window, blocks of other
+// entries that no sequence uses may be evicted before their entry. A prefix that is followed by a
+// whole window of cached tokens does not need them.
 class PrefixCache {
  public:
   using ExtendKey = PrefixKey (*)(const PrefixSecret&, const PrefixKey&, std::span<const TokenId>);
@@ -44,13 +44,14 @@ class PrefixCache {
     return extend_(secret_, parent, ids);
   }
 
-  // The entries of successive blocks with which a sequence that has `length` tokens (whole blocks,
-  // up to prefix `after`) may continue: as many as are cached, have the blocks that the next token
-  // reads, and end within the first `limit` tokens of `tokens`, which starts at position 0.
+  // Returns the entries of successive blocks with which a sequence that has `length` tokens (whole
+  // blocks, up to prefix `after`) may continue. These are as many as are cached, have the blocks
+  // that the next token reads, and end within the first `limit` tokens of `tokens`. `tokens` starts
+  // at position 0.
   std::vector<PrefixId> match(std::uint64_t salt, PrefixId after, std::span<const TokenId> tokens,
                               Index length, Index limit) const;
-  // Adds the prefix `parent` followed by `ids`, with the sealed blocks that hold them (kNoBlock:
-  // behind the window). If it is there already, adds only what it lacks. Returns its entry, or
+  // Adds the prefix `parent` followed by `ids`, with the sealed blocks of these tokens (kNoBlock:
+  // outside the window). If the entry exists, adds only what it lacks. Returns the entry, or
   // kLostPrefix after a collision.
   PrefixId insert(BlockPool& pool, std::uint64_t salt, PrefixId parent,
                   std::span<const TokenId> ids, std::span<const BlockId> blocks);
@@ -62,9 +63,10 @@ class PrefixCache {
   // kEmptyPrefix and kLostPrefix.
   void pin(PrefixId id);
   void unpin(PrefixId id);
-  // Marks the prefix as used now, and shorter ones as used after it, so that leaves go first.
+  // Marks the prefix as used now, and shorter prefixes as used after it, so that leaf entries are
+  // evicted first.
   void touch(PrefixId id);
-  // Gives up the blocks that were used least recently. Returns false if there are none.
+  // Evicts the least recently used blocks. Returns false if there are none.
   bool evict_one(BlockPool& pool);
 
   // Adds the references of all entries to counts[group][block], for BlockPool::audit().

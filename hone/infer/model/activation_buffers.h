@@ -11,11 +11,12 @@
 namespace hone::infer {
 
 // Buffers T for the inputs of parallel regions. A region returns once its chunks are committed,
-// although a preempted worker may still be reading its input, so a buffer is reused only after all
-// workers have left its last region. A worker is inside one region at a time: with a buffer for
-// each, one is always free, and mostly it is the first, which is still in the caches. Few are kept
-// on machines with many workers, and two for many rows, which take much memory and whose regions
-// take longer than a preemption.
+// although a preempted worker may still be reading its input. A buffer is therefore reused only
+// after all workers have left its last region.
+// A worker is inside one region at a time. With one buffer per worker, one buffer is thus always
+// free, and mostly it is the first, which is still in the caches. On machines with many workers,
+// only a few buffers are kept. For many rows, only two are used, because they take much memory and
+// their regions take longer than a preemption.
 template <class T>
 class ActivationBuffers {
  public:

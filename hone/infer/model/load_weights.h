@@ -7,10 +7,10 @@
 
 namespace hone::infer {
 
-// Packs the weights of a model, or maps them from the cache of packed weights. A cache that cannot
-// be used, because it is of another model, damaged or not writable, is a warning: the weights are
-// packed again. Waits while another process packs the same model into the cache, for some minutes
-// at most. `file` must outlive the result. Throws what pack_weights() throws, and
+// Packs the weights of a model, or maps them from the cache of packed weights. If the cache cannot
+// be used (it is for another model, damaged or not writable), logs a warning and packs the weights
+// again. While another process packs the same model into the cache, waits for it, but only for some
+// minutes. `file` must outlive the result. Throws what pack_weights() throws, and
 // Error{CorruptFile} if the model changes meanwhile.
 ModelWeights load_weights(const model_io::ModelFile& file, const WeightOptions& options,
                           Executor& executor);

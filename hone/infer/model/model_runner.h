@@ -21,12 +21,12 @@ namespace hone::infer {
 struct RunnerOptions {
   // Int8: int8 activations with quantized weights, f32 with others. Float32: never int8.
   kernels::Act act = kernels::Act::Int8;
-  Dtype kv = Dtype::Float16;  // of the caches, or Float32 or Int8
+  Dtype kv = Dtype::Float16;  // type of the caches; also Float32 or Int8
   Index max_rows = 512;       // maximum number of tokens per forward()
   WeightOptions weights = {};
 };
 
-// The cosines and sines by which the rows of a batch are rotated.
+// The cosines and sines that rotate the rows of a batch.
 class RopeTables {
  public:
   // For batches of up to `rows` rows.
@@ -42,10 +42,10 @@ class RopeTables {
   std::vector<float> cosine_, sine_;  // [rows, rotary_dims / 2]
 };
 
-// The forward pass of a decoder over the rows of several sequences, which does what the traits of
-// the architecture say. A layer consists of five parallel regions: q, k, v; attention; o +
-// residual; gate, up + activation; down + residual. For few rows, norms, activation packing, RoPE
-// and cache writes run on the calling thread between them. The residual stream is f32.
+// The forward pass of a decoder over the rows of several sequences, according to the traits of the
+// architecture. A layer consists of five parallel regions: q, k, v; attention; o + residual; gate,
+// up + activation; down + residual. For few rows, norms, activation packing, RoPE and cache writes
+// run on the calling thread between them. The residual stream is f32.
 //
 // A token's logits depend only on that token and its sequence's cache, neither on the other rows
 // and sequences nor on the number of threads. Not thread-safe; workspaces are allocated once.
@@ -54,20 +54,20 @@ class ModelRunner {
   // `file` and `executor` must outlive the runner.
   ModelRunner(const model_io::ModelFile& file, const RunnerOptions& options, Executor& executor);
 
-  // Runs the rows of a batch and writes their keys and values to the caches, which no worker reads
-  // after the call. `go_on` is asked
-  // before each layer, if it is not empty; if it says no, returns false, and the cells of the
-  // batch's positions hold anything. Throws Error{InvalidArgument} for no rows, more than max_rows,
-  // rows that the sequences do not add up to, an id outside the vocabulary, or missing blocks;
-  // Error{CorruptFile} if a file that weights are in was truncated.
+  // Runs the rows of a batch and writes their keys and values to the caches. No worker reads the
+  // caches after the call. Calls `go_on`, if it is set, before each layer. If `go_on` returns
+  // false, stops and returns false; the cells of the batch's positions are then undefined.
+  // Throws Error{InvalidArgument} for no rows, more than max_rows, sequences whose rows do not add
+  // up, an id outside the vocabulary, or missing blocks. Throws Error{CorruptFile} if a file with
+  // weights was truncated.
   bool forward(const StepBatch& batch, const std::function<bool()>& go_on = {});
 
-  // The wanted logits first… of the last batch, in its order, as [count, vocab]. Valid until the
-  // next call.
+  // The wanted logits first, first + 1, … of the last batch, in its order, as [count, vocab]. Valid
+  // until the next call.
   std::span<float> logits(Index first, Index count);
-  // The hidden states [count, hidden_size] of the same rows, and the logits of such states of any
-  // batch, in place of those of the last call. At most logit_rows() at a time: about 16 MiB of
-  // logits, and no more than max_rows().
+  // copy_hidden() copies the hidden states [count, hidden_size] of the same rows. logits_of()
+  // computes the logits of such states of any batch, and overwrites the logits of the last call. It
+  // takes at most logit_rows() rows at a time: about 16 MiB of logits, and no more than max_rows().
   void copy_hidden(Index first, Index count, float* out) const;
   std::span<float> logits_of(const float* hidden, Index count);
   Index logit_rows() const;
@@ -120,12 +120,12 @@ class ModelRunner {
   Buffer hidden_, normed_, k_, v_, attended_, mlp_, logits_;  // [max_rows, …] f32
   Buffer factored_;                                           // A x of a factored product
   Buffer branch_;                                  // a block's result, if it is normalized
-  ActivationBuffers<kernels::PackedRows> packed_;  // what products read
-  ActivationBuffers<Buffer> queries_;              // what attention reads, like attended_
-  std::vector<RopeTables> ropes_;  // that of most layers, and that of layers with a window
+  ActivationBuffers<kernels::PackedRows> packed_;  // input of products
+  ActivationBuffers<Buffer> queries_;              // input of attention, shaped like attended_
+  std::vector<RopeTables> ropes_;                  // for most layers, then for layers with a window
   // The sequences of the last forward(), by group of layers.
   std::vector<std::vector<kernels::AttentionSequence>> sequences_;
-  std::vector<Index> wanted_;  // its rows whose logits are wanted
+  std::vector<Index> wanted_;  // rows of the last forward() whose logits are wanted
 };
 
 }  // namespace hone::infer

@@ -13,12 +13,12 @@
 
 namespace hone::infer {
 
-// What packed weights were made from: all of it must be the same for them to be used.
+// The origin of packed weights. They can be used only if all fields but `model` are equal.
 struct PackedOrigin {
   std::string identity;  // ModelFile::identity()
   std::string layout;    // kernels::packed_layout_id()
   std::string weights;   // "file", "q8_0", "q4_0"
-  std::string model;     // where the model was; only for readers of the file
+  std::string model;     // path of the model, for information only
 };
 
 struct PackedEntry {
@@ -26,13 +26,13 @@ struct PackedEntry {
   std::span<const std::byte> panels;
 };
 
-// Packed matrices in a mapped file: safetensors, with one U8 tensor for the panels of each matrix,
-// a U8 tensor "crc32c" with a checksum of each in the same order, 4 bytes, and the origin as
+// Packed matrices in a mapped safetensors file. It has one U8 tensor for the panels of each matrix,
+// a U8 tensor "crc32c" with a 4-byte checksum of each in the same order, and the origin as
 // metadata.
 class PackedFile {
  public:
-  // Throws Error{CorruptFile} for a file that is not of this form or of another origin. Touches the
-  // header only.
+  // Throws Error{CorruptFile} for a file that does not have this form or has another origin. Reads
+  // only the header.
   PackedFile(const std::filesystem::path& path, const PackedOrigin& origin);
 
   // Reads everything and throws Error{CorruptFile} that names a matrix whose checksum is wrong.

@@ -9,18 +9,17 @@
 
 namespace hone::infer {
 
-// The rows of one sequence in a step: tokens at adjacent positions, which follow the positions that
-// its cache holds.
+// The rows of one sequence in a step: tokens at adjacent positions, after the tokens in its cache.
 struct StepSequence {
   Index rows = 0;
   Index first_position = 0;
-  // Blocks by group of layers (ModelRunner::kv_groups), for positions to first_position + rows - 1.
-  // Blocks that lie behind the window of the first row may be null.
+  // Blocks by group of layers (ModelRunner::kv_groups), for all positions before first_position +
+  // rows. Blocks outside the window of the first row may be null.
   std::vector<kernels::BlockPointers> tables = {};
-  Index logits = 1;  // of how many of its last rows logits are wanted
+  Index logits = 1;  // the number of last rows whose logits are wanted
 };
 
-// What the model computes in one step: the rows of all sequences, one sequence after the other.
+// The input of the model in one step: the rows of all sequences, one sequence after the other.
 struct StepBatch {
   std::vector<text::TokenId> tokens;
   std::vector<StepSequence> sequences;

@@ -18,34 +18,34 @@ namespace hone::infer {
 // Rows of an embedding, read from the model's file one at a time.
 struct EmbeddingRows {
   model_io::NamedMatrix tensor;
-  LoadType type;  // that of the rows, if it is not the file's
+  LoadType type;  // type of the rows if it differs from the file's
 
   // out.size() == tensor.matrix.cols
   void decode(Index row, std::span<float> out) const;
 };
 
-// The type of WeightFormat.
+// The LoadType for a WeightFormat.
 LoadType load_type_of(WeightFormat format);
 
-// Packs the matrices of a model one at a time: reads them from its file, quantizes them if that is
-// wanted, and releases the file's pages of each, so that the peak of memory is what is packed and
-// the largest tensor. With a PackedFile nothing is read or packed: matrices view its panels.
+// Packs the matrices of a model one at a time: reads each from the file, quantizes it if requested,
+// and releases its pages of the file. The peak memory is thus the packed matrices and the largest
+// tensor. With a PackedFile, nothing is read or packed, and matrices are views of its panels.
 class WeightPacker {
  public:
-  // All must outlive the packer; the file of the model and the packed one also outlive matrices.
+  // All arguments must outlive the packer. `file` and `packed` must also outlive the matrices.
   WeightPacker(const model_io::ModelFile& file, WeightFormat format, Executor& executor,
                const PackedFile* packed = nullptr);
 
-  // `tensor` is one of the file, or a part of one under a name of its own. Throws
-  // Error{CorruptFile} for weights that the format cannot represent, and if a file is truncated.
+  // `tensor` is a tensor of the file, or a part of one with its own name. Throws Error{CorruptFile}
+  // for weights that the format cannot represent, and if a file is truncated.
   kernels::PackedMatrix matrix(const model_io::NamedMatrix& tensor);
   // Gate and up of one layer (kernels::pack_gate_up). If their formats differ, both become f32.
   kernels::PackedMatrix gate_up(const model_io::NamedMatrix& gate, const model_io::NamedMatrix& up);
   EmbeddingRows embedding(const model_io::NamedMatrix& tensor);
 
-  // What has been packed so far. The panels live as long as the matrices.
+  // The panels packed so far. They live as long as the matrices.
   std::span<const PackedEntry> entries() const { return entries_; }
-  // Matrices that did not become WeightFormat, with the reason, by name.
+  // Matrices that were not converted to the WeightFormat, with the reason, ordered by name.
   std::vector<model_io::KeptTensor> kept() const;
 
  private:

@@ -20,27 +20,27 @@ struct Linear {
 
 // Weights of a norm, with the architecture's norm_offset added; empty if the model has none here.
 struct Norm {
-  std::vector<float> weight, bias;  // without bias: RMSNorm
+  std::vector<float> weight, bias;  // an empty bias means RMSNorm
 
   bool is_empty() const { return weight.empty(); }
 };
 
-// The first of two factors, y = B (A x), where products that share x share A; without rows if the
-// products are dense. Then the Linear's weights are B.
+// The factor A of products y = B (A x). Products with the same x share A, and B is the weight of
+// their Linear. A has no rows if the products are dense.
 using Factor = kernels::PackedMatrix;
 
 struct LayerWeights {
-  Norm attention_norm, mlp_norm;            // of what a block reads
-  Norm attention_post_norm, mlp_post_norm;  // of what it yields
+  Norm attention_norm, mlp_norm;            // for the input of a block
+  Norm attention_post_norm, mlp_post_norm;  // for the output of a block
   Norm q_norm, k_norm;
   Linear q, k, v, o;
-  Linear gate_up;  // packed interleaved, the bias of gate, then that of up; only up without a gate
+  Linear gate_up;  // interleaved; bias: gate, then up; without a gate, only up
   Linear down;
   Factor qkv_factor, o_factor, gate_up_factor, down_factor;
 };
 
-// All weights of a decoder in the order in which kernels read them. Embeddings stay in the file,
-// and rows are decoded one token at a time. Panels may lie in a PackedFile.
+// All weights of a decoder in the order in which kernels read them. Embeddings remain in the file,
+// and rows are decoded one token at a time. Panels may be in a PackedFile.
 struct ModelWeights {
   std::vector<LayerWeights> layers;
   Norm final_norm;
@@ -48,14 +48,14 @@ struct ModelWeights {
   EmbeddingRows embedding;
   StoredMatrix positions;                    // [context, hidden]; empty without learned positions
   std::shared_ptr<const PackedFile> packed;  // null if the panels are in memory
-  std::vector<model_io::KeptTensor> kept;    // what --weights did not quantize
+  std::vector<model_io::KeptTensor> kept;    // matrices that --weights did not quantize
 
   // The number of packed bytes, all of which a decode step reads.
   Index bytes() const;
 };
 
-// The weights of `file`, which must outlive the result, with the matrices that `packer` gives.
-// Factors of products are packed each time, as they are small.
+// Packs the weights of `file`, which must outlive the result, with `packer`. Factors of products
+// are packed each time, because they are small.
 ModelWeights pack_weights(const model_io::ModelFile& file, WeightPacker& packer,
                           Executor& executor);
 

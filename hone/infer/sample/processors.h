@@ -20,7 +20,7 @@ class TokenHistory {
 
   explicit TokenHistory(std::span<const TokenId> prompt);
   void add_output(TokenId id);
-  // Keeps the first `count` tokens of the output. Error{InvalidArgument} if there are fewer.
+  // Keeps the first `count` tokens of the output. Throws Error{InvalidArgument} if there are fewer.
   void truncate_output(Index count);
   Index output_size() const { return static_cast<Index>(output_.size()); }
   const std::unordered_map<TokenId, Count>& counts() const { return counts_; }

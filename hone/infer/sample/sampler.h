@@ -20,22 +20,23 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, Index coun
                                        double log_sum_exp);
 
 // Applies SamplingParams for one request: logit bias, mask, penalties, temperature, top-k, top-p,
-// min-p, draw. The draw is kernels::gumbel_argmax() keyed by seed, choice and position. It depends
-// on no other draw, and so neither on the batch nor on a generator's history, and is the same on
-// every instruction set.
+// min-p, draw. The draw is kernels::gumbel_argmax() keyed by seed, choice and position. It does not
+// depend on other draws, the batch or the history of a generator, and is the same on every
+// instruction set.
 class Sampler {
  public:
   Sampler(const SamplingParams& sampling, std::span<const TokenId> prompt)
       : sampling_(sampling), history_(prompt) {}
 
   // Chooses the token at `position` (in the whole sequence, including the prompt) and adds it to
-  // the history. Overwrites logits. `masked` tokens are never chosen. Throws Error{Internal} if a
-  // logit is not finite, Error{InvalidArgument} if every token is masked; the history then stays.
-  // Neither are tokens that `allowed` lacks.
+  // the history. Never chooses `masked` tokens, or tokens that are not in `allowed` (unless it is
+  // null). Overwrites logits. Throws Error{Internal} if a logit is not finite, and
+  // Error{InvalidArgument} if every token is masked; the history is then unchanged.
   TokenId choose(std::span<float> logits, Index position, std::span<const TokenId> masked,
                  const grammar::TokenMask* allowed = nullptr);
 
-  // The law that choose() draws from, without a draw. Overwrites logits; throws as choose() does.
+  // Writes the distribution that choose() draws from to `law`, without a draw. Overwrites logits.
+  // Throws what choose() throws.
   void write_law(std::span<float> logits, std::span<const TokenId> masked, std::span<double> law,
                  const grammar::TokenMask* allowed = nullptr);
 

@@ -18,7 +18,7 @@ namespace hone::infer {
 struct QueuedRequest {
   RequestId id = 0;
   Request request{};
-  std::shared_ptr<const grammar::JsonSchema> schema{};  // of Request::json_schema
+  std::shared_ptr<const grammar::JsonSchema> schema{};  // compiled from Request::json_schema
   std::shared_ptr<EventSink> sink{};
   std::int64_t submitted_ns = 0;
   std::shared_ptr<std::atomic<bool>> cancelled{};
@@ -30,7 +30,7 @@ struct EngineStats {
   Index submitted = 0, succeeded = 0, cancelled = 0, failed = 0;
   Index preemptions = 0;    // requests that lost their part of the KV cache to others
   Index cached_tokens = 0;  // tokens that were taken from the prefix cache
-  // Bytes of the KV cache: blocks that hold tokens, those of them that only the prefix cache refers
+  // Bytes of the KV cache: blocks with tokens, the part of them that only the prefix cache refers
   // to, and memory that the system provides.
   Index kv_used_bytes = 0, kv_cached_bytes = 0, kv_resident_bytes = 0;
   Index rows = 0;  // tokens that the model computed, drafts included
@@ -39,28 +39,28 @@ struct EngineStats {
   Index draft_rows = 0;  // tokens that the draft model computed
 };
 
-// What other threads post to the engine thread, and the only state that they share with it. One
-// lock guards all of it and is held only briefly.
+// The messages that other threads post to the engine thread, and the only state that they share
+// with it. One lock guards all of it and is locked only briefly.
 class RequestQueue {
  public:
-  // capacity: of requests that wait to run, whether the engine thread has taken them or not, and of
-  // those whose events wait for a reader, as nothing else bounds these.
+  // `capacity` limits the number of requests that wait to run, whether or not the engine thread has
+  // taken them, plus those whose events wait for a reader. Nothing else limits the latter.
   explicit RequestQueue(Index capacity) : capacity_(capacity) {}
 
   // Assigns the id. Throws Error{Resource} if `capacity` requests are waiting already.
   RequestId push(QueuedRequest request);
   // Sets the flag of a request that has not ended. Unknown ids are ignored.
   void cancel(RequestId id) noexcept;
-  // Returns when a message was posted, a stop was requested or, with `parked` work, a millisecond
+  // Returns after a message was posted, a stop was requested or, if work is `parked`, a millisecond
   // has passed.
   void wait(const std::stop_token& stop, bool parked);
   EngineStats stats() const;
 
-  // The functions below are for the engine thread.
+  // Call the functions below on the engine thread.
   RequestId new_id();
-  std::vector<QueuedRequest> take();        // those that arrived, in order
-  std::vector<RequestId> take_cancelled();  // of those that were taken, each once
-  void forget(RequestId id);                // a request that has ended
+  std::vector<QueuedRequest> take();        // new requests, in order of arrival
+  std::vector<RequestId> take_cancelled();  // among the requests taken, each once
+  void forget(RequestId id);                // after the request has ended
   // Sets the numbers of requests that run and that have ended, the bytes of the KV cache, and the
   // number of requests whose events wait for their readers.
   void report(const EngineStats& stats, Index undelivered);
@@ -68,7 +68,7 @@ class RequestQueue {
  private:
   struct Flag {
     std::shared_ptr<std::atomic<bool>> cancelled;
-    bool is_taken = false;  // by take_cancelled()
+    bool is_taken = false;  // returned by take_cancelled()
   };
 
   Index waiting() const;
@@ -77,7 +77,7 @@ class RequestQueue {
   mutable std::mutex mutex_;
   std::condition_variable_any posted_;
   std::vector<QueuedRequest> arrived_;
-  std::map<RequestId, Flag> flags_;  // of requests that have not ended
+  std::map<RequestId, Flag> flags_;  // for requests that have not ended
   EngineStats stats_;                // without `waiting`
   Index undelivered_ = 0;
   RequestId last_id_ = 0;

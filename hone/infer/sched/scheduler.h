@@ -16,7 +16,8 @@
 
 namespace hone::infer {
 
-inline constexpr Index kChunkTokens = 16;  // prefill chunks are multiples of it, if they reach it
+inline constexpr Index kChunkTokens = 16;  // prefill chunks of at least this size are multiples of
+                                           // it
 
 inline constexpr double kStallSeconds = 30;
 
@@ -25,14 +26,13 @@ struct SchedulerOptions {
   Index kv_bytes = 0;  // budget of the KV cache
   PrefixSecret prefix_secret{};
   PrefixCache::ExtendKey extend_key = infer::extend_key;
-  Index context = 0;          // most tokens of a text
-  Index max_running = 16;     // sequences that take part in steps
-  Index max_queue = 64;       // requests that wait or are parked
-  Index prefill_chunk = 512;  // most prefill tokens of a step; below 16 or a multiple of it
-  Index max_rows = 512;       // most rows of a step; at least max_running and prefill_chunk
-  // Where sequences decode, a step computes as much of the prompts as its predicted duration
-  // allows: `slowdown` times that of the decodes alone, or `least_target_seconds` if that is
-  // longer.
+  Index context = 0;          // maximum tokens of a text
+  Index max_running = 16;     // maximum number of sequences in a step
+  Index max_queue = 64;       // maximum number of waiting and parked requests
+  Index prefill_chunk = 512;  // maximum prefill tokens of a step; below 16 or a multiple of 16
+  Index max_rows = 512;       // maximum rows of a step; at least max_running and prefill_chunk
+  // A step that also decodes limits its prefill so that it takes at most `slowdown` × the predicted
+  // time of the decodes alone, or `least_target_seconds` if that is longer.
   double slowdown = 2.5;
   double least_target_seconds = 0.02;
   double ageing_seconds = 10;            // waiting this long raises a request by one priority class
@@ -45,24 +45,26 @@ struct Submission {
   RequestKind kind = RequestKind::Generate;
   std::vector<TokenId> tokens{};  // at least one
   Index max_tokens = 0;           // Generate: new tokens; others: 0
-  // Outputs are wanted from this position on, each once and in order. Tokens before it may come
-  // from the prefix cache. At most the last position; Generate samples at that one.
+  // The first position whose output is wanted. Outputs are delivered once each, in order. Tokens
+  // before it may come from the prefix cache. At most the last position; Generate samples at that
+  // one.
   Index first_output = 0;
   Priority priority = Priority::Normal;
   std::optional<TimeNs> deadline{};
   std::uint64_t salt = 0;  // tenant; requests with different salts never share cached tokens
   Index room = 0;          // free slots of the event ring; at least 2
-  // A request of the same tenant whose first tokens this one shares. While it waits or computes
-  // them, this one waits, and then starts from its blocks, the last and partly filled one included.
+  // A request of the same tenant that begins with the same tokens as this one. While it waits or
+  // computes these tokens, this one waits. Then this one starts from its blocks, including the
+  // last, partly filled one.
   std::optional<RequestId> fork_of{};
 };
 
 enum class EndCause {
-  Finished,   // as the last result said
+  Finished,   // reported by the last result
   Cancelled,  // by cancel()
   DeadlinePassed,
-  Stalled,  // its reader took no events for stall_seconds
-  Failed,   // as the last result said
+  Stalled,  // its reader accepted no event for stall_seconds
+  Failed,   // reported by the last result
 };
 
 struct Ended {
@@ -77,12 +79,12 @@ struct SchedulerCounters {
   Index running = 0, waiting = 0;  // parked requests count as running, preempted ones as waiting
   Index parked = 0;                // part of `running`
   Index preemptions = 0;
-  Index started_tokens = 0;  // of the texts of started requests, once for each start
-  Index cached_tokens = 0;   // those of them that came from the prefix cache or a forked request
+  Index started_tokens = 0;  // tokens of the texts of started requests, counted at each start
+  Index cached_tokens = 0;   // the part that came from the prefix cache or a forked request
 };
 
 // Decides what runs in each step. A pure state machine: it computes nothing, starts no thread and
-// reads no clock, and equal calls lead to equal plans.
+// reads no clock. Equal calls lead to equal plans.
 //
 //             start                 result
 //   waiting ----------> running ------------------> ended
@@ -91,74 +93,76 @@ struct SchedulerCounters {
 //      +-----------------+  |  v                      | from every state
 //                  start  parked ---------------------+
 //
-// One thread calls plan(), runs the model, and calls apply() with the result; submit(), cancel()
+// One thread calls plan(), runs the model, and calls apply() with the result. submit(), cancel()
 // and set_room() are allowed in between and take effect afterwards. `now` must not decrease.
 //
 // Order of precedence: priority class, then arrival. A request rises by one class for each
-// `ageing_seconds` since its arrival, so that after twice that time only requests that arrived
-// before it precede it. A step consists of
-//   1. one row, and drafts, of each running sequence whose text has one token outside the cache;
+// `ageing_seconds` since its arrival. After twice that time, only requests that arrived before it
+// precede it. A step consists of
+//   1. one row, and drafts, for each running sequence whose text has one token outside the cache;
 //   2. prefill chunks of running, then of waiting and parked sequences. While sequences decode,
-//      chunks are as long as the predicted duration of the step stays within its target (see
-//      `slowdown`), but at least one token a step, so that nobody starves; otherwise up to
-//      `prefill_chunk` tokens. A chunk is a multiple of 16 tokens, a power of two below that, or
-//      reaches the end of the text.
-// A sequence starts only if all of its text fits into free and cached memory with one block of each
-// group to spare for each running sequence, and then in order: nobody overtakes a sequence that
-// does not fit. If the next tokens of a sequence are being computed by another one in this step, it
+//      chunks are limited so that the predicted duration of the step stays within its target (see
+//      `slowdown`), but to no less than one token a step, so that no sequence starves. Otherwise,
+//      they have up to `prefill_chunk` tokens. A chunk is a multiple of 16 tokens, a power of two
+//      below that, or reaches the end of the text.
+// A sequence starts only if its whole text fits into free and cached memory, with one spare block
+// of each group for each running sequence. Sequences start in order: none overtakes one that does
+// not fit. If another sequence computes the next tokens of a sequence in this step, the sequence
 // waits for them instead.
 //
-// When blocks run out, the prefix cache is evicted first; then parked sequences lose their blocks,
-// then the running ones that come last in precedence and are not part of the step. They are
-// recomputed when they start again. Drafts preempt nobody.
+// When blocks run out, the prefix cache is evicted first. Then parked sequences lose their blocks,
+// and then the running sequences that come last in precedence and are not part of the step. They
+// are recomputed when they start again. Drafts do not preempt any sequence.
 class Scheduler {
  public:
   // Throws Error{InvalidArgument} for options that contradict each other or allow no request.
   explicit Scheduler(const SchedulerOptions& options);
 
-  // Takes a request, or refuses it if too many wait, if it and one more token exceed max_length(),
+  // Accepts a request. Refuses it if too many wait, if it and one more token exceed max_length(),
   // or if its deadline has passed. Throws Error{InvalidArgument} for an invalid one.
   std::optional<Refusal> submit(Submission submission, TimeNs now);
   // Unknown ids are ignored. A request of the plan in progress ends in apply().
   void cancel(RequestId id);
-  // Sets the number of events that the request's ring can take. Generate runs while it is at least
-  // 2: a slot always remains for the event that ends the request.
+  // Sets the number of events that the request's ring can accept. Generate runs only while it is at
+  // least 2, so that one slot always remains for the event that ends the request.
   void set_room(RequestId id, Index room);
-  // The reader of a parked request has taken something, so the time after which it counts as gone
-  // begins anew.
+  // Restarts the stall time of a parked request, because its reader has accepted an event.
   void restart_stall(RequestId id, TimeNs now);
-  // Guesses of the tokens that follow the text, for the next plan only. Each may be dropped.
+  // Sets drafts of the tokens that follow the text, for the next plan only. The plan may drop any
+  // of them.
   void set_drafts(RequestId id, std::vector<TokenId> drafts);
-  // A sequence whose text has one token outside the cache, and the most drafts that it may have
-  // within its limits. The next plan has it and its drafts, unless places, memory or rows run out.
+  // A sequence whose text has one token outside the cache, and the maximum number of drafts within
+  // its limits. The next plan includes it and its drafts, unless places, memory or rows run out.
   struct Decoding {
     RequestId id = 0;
     Index most_drafts = 0;
   };
   std::vector<Decoding> decoding() const;
 
-  // Throws Error{InvalidArgument} if the last plan has not been applied. Plans without sequences
-  // need no apply(); then nothing can run until something is submitted, the room of a parked
-  // request changes, or next_timer().
+  // Throws Error{InvalidArgument} if the last plan has not been applied. A plan without sequences
+  // needs no apply(). After it, nothing can run until a request is submitted, the room of a parked
+  // request changes, or next_timer() is reached.
   StepPlan plan(TimeNs now);
   void apply(const StepResult& result);
   // Ends every request as failed. After an exception from plan() or apply() this is the only way to
-  // go on: it gives back all blocks, and the scheduler can be used again.
+  // go on: it releases all blocks, and the scheduler can be used again.
   void fail_all();
   // The requests that ended since the last call, each exactly once.
   std::vector<Ended> take_ended();
-  // Evicts the prefixes used least recently until those that no sequence uses take at most `bytes`.
+  // Evicts the least recently used prefixes until those that no sequence uses take at most `bytes`.
   void shrink_cache(Index bytes);
-  // When a deadline passes or a parked request stalls; plan() then has something to do.
+  // The next time at which a deadline passes or a parked request stalls, so that plan() has
+  // something to do.
   std::optional<TimeNs> next_timer() const;
 
   SchedulerCounters counters() const;
-  // The most tokens of a text: the context, or what the KV cache can hold of one sequence.
+  // The maximum number of tokens of a text: the context, or what fits in the KV cache for one
+  // sequence.
   Index max_length() const { return max_length_; }
   const BlockPool& pool() const { return pool_; }
   const PrefixCache& prefix_cache() const { return cache_; }
-  // Checks that the references of all tables and of the prefix cache, and free blocks, make up the
-  // pool. Throws Error{Internal} if not.
+  // Checks that the references of all tables and of the prefix cache, and free blocks, add up to
+  // the pool. Throws Error{Internal} if not.
   void audit() const;
 
  private:
@@ -167,29 +171,29 @@ class Scheduler {
     Submission request;
     BlockTable table;
     std::vector<TokenId> tokens{};  // prompt and output
-    Index longest = 0;              // of tokens
+    Index longest = 0;              // maximum size of `tokens`
     State state = State::Waiting;
     Index arrival = 0;
     TimeNs arrived = 0, parked_at = 0;
     Index next_output = 0;           // the first position whose output has not been delivered
-    PrefixId prefix = kEmptyPrefix;  // of the full blocks; pinned
+    PrefixId prefix = kEmptyPrefix;  // prefix of the full blocks; pinned
     std::vector<TokenId> drafts{};
     bool planned = false;       // part of the plan in progress
-    bool cancel_asked = false;  // while it was planned
+    bool cancel_asked = false;  // cancel() was called while it was planned
 
     Index pending() const { return static_cast<Index>(tokens.size()) - table.length(); }
     bool has_room() const { return request.kind != RequestKind::Generate || request.room >= 2; }
     bool is_decoding() const { return request.kind == RequestKind::Generate && pending() == 1; }
-    // The end of the text comes from the model, and an event tells of each token.
+    // The last token comes from the model, not from a draft, and each token needs an event.
     Index most_drafts() const {
       const Index left = longest - static_cast<Index>(tokens.size()) - 1;
       return std::max<Index>(0, std::min(request.room - 2, left));
     }
   };
-  // A plan in the making.
+  // A plan under construction.
   struct Step {
     StepPlan plan{};
-    bool is_full = false;             // no more prefill: somebody got none already
+    bool is_full = false;             // no more prefill: some sequence already got none
     std::set<PrefixKey> computing{};  // prefixes whose last block is part of a prefill chunk
   };
 

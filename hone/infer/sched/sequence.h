@@ -15,14 +15,14 @@
 
 namespace hone::infer {
 
-// A draft that was drawn from a law, for SpecRule::Exact.
+// A draft drawn from a distribution, for SpecRule::Exact.
 struct DrawnDraft {
   TokenId id = 0;
   std::span<const double> law{};  // [vocab]
 };
 
-// The text of one request: its tokens, and what of their text is final. It knows neither the model
-// nor the cache: the engine passes the logits that follow the last token.
+// The text of one request: its tokens, and the part of their text that is final. It does not know
+// the model or the cache. The engine passes the logits that follow the last token.
 class Sequence {
  public:
   // If `tokenizer` is null, events have no text. `stop_ids` must be sorted. `vocabulary` is needed
@@ -37,11 +37,11 @@ class Sequence {
   const Request& request() const { return queued_.request; }
   std::span<const TokenId> tokens() const { return tokens_; }  // prompt, then output
   Index prompt_size() const { return prompt_size_; }
-  // The deadline that its timeout sets, if it has one.
+  // The deadline that its timeout sets, if any.
   std::optional<TimeNs> deadline() const;
   bool has_token() const { return first_token_ns_.has_value(); }
   bool has_started() const { return started_ns_.has_value(); }
-  // Ends the time in the queue, at its first call.
+  // Ends the time in the queue. Only the first call has an effect.
   void start(std::int64_t now_ns) {
     if (!started_ns_) started_ns_ = now_ns;
   }
@@ -49,16 +49,16 @@ class Sequence {
   // Samples from the logits of the last token and appends the result. The event has the new text
   // and, after the last token, the reason for ending. Overwrites logits. Throws Error{Internal} if
   // the logits are not finite, Error{Unsupported} if no token can continue the text as the schema
-  // demands. With a draft, the token is that of verify_draft(): the draft if it is accepted.
+  // demands. With a draft, the token is the result of verify_draft(): the draft if it is accepted.
   Event accept(std::span<float> logits, const Clock& clock, const DrawnDraft* draft = nullptr);
 
-  // Draws a draft of the token after the text and the drafts before, from the logits of a draft
-  // model and as accept() does, masks and penalties included. If `law` [vocab] is not empty, writes
-  // the law there and draws from it; otherwise the draw shares the noise of accept(). Returns
-  // nothing if no token can come after the drafts, or if the text may not go on after them.
-  // Overwrites logits. Throws as accept() for logits that are not finite.
+  // Draws a draft of the token after the text and the earlier drafts, from the logits of a draft
+  // model. Applies masks and penalties as accept() does. If `law` [vocab] is not empty, writes the
+  // distribution there and draws from it. Otherwise, the draw shares the noise of accept(). Returns
+  // nullopt if no token can come after the drafts, or if the text may not continue after them.
+  // Overwrites logits. Throws what accept() throws for logits that are not finite.
   std::optional<TokenId> draft(std::span<float> logits, std::span<double> law);
-  // Takes back all drafts. Needed before accept().
+  // Takes back all drafts. Must be called before accept().
   void drop_drafts();
   // Ends the sequence. The event has the remaining text and the reason.
   Event finish(FinishReason reason, std::int64_t now_ns);
@@ -84,7 +84,7 @@ class Sequence {
   StopMatcher stops_;
   std::optional<grammar::TokenConstraint> constraint_;
   std::vector<TokenId> drafts_;
-  std::optional<grammar::Matcher::State> before_drafts_;  // of constraint_
+  std::optional<grammar::Matcher::State> before_drafts_;  // state of constraint_
   text::Utf8Stream utf8_;
   std::optional<std::int64_t> started_ns_, first_token_ns_;
 };

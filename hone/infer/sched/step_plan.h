@@ -15,21 +15,21 @@ enum class RequestKind {
 };
 
 // The rows of one sequence in a step: tokens[i] is at position first_position + i. Row i writes its
-// keys and values to that position and attends to positions 0 … first_position + i, in a group with
-// a window only to the last `window` of them. The block that holds position p in group g is
-// blocks[g][p / 32]; blocks behind the window are kNoBlock.
+// keys and values to that position. It attends to positions 0 … first_position + i; in a group with
+// a window, only to the last `window` of them. Position p of group g is in block blocks[g][p / 32].
+// Blocks outside the window are kNoBlock.
 struct PlannedSequence {
   RequestId id = 0;
   RequestKind kind = RequestKind::Generate;
   Index first_position = 0;
   std::vector<TokenId> tokens{};
-  // The last `drafts` tokens are guesses, which the results verify.
+  // The last `drafts` tokens are drafts, which the results verify.
   Index drafts = 0;
-  // The rows from this one on want their output; equal to tokens.size() if none does.
+  // The first row whose output is wanted; tokens.size() if there is none.
   Index first_output = 0;
   std::vector<std::vector<BlockId>> blocks{};  // by group
 
-  // The number of rows that want their output.
+  // The number of rows whose output is wanted.
   Index outputs() const { return static_cast<Index>(tokens.size()) - first_output; }
 };
 
@@ -51,7 +51,7 @@ enum class StepStatus {
   Failed,       // ends the request
 };
 
-// What became of one sequence of a plan.
+// The result of one sequence of a plan.
 struct SequenceResult {
   RequestId id = 0;
   StepStatus status = StepStatus::Done;
@@ -65,7 +65,7 @@ struct SequenceResult {
 // Sequences of the plan that are missing were not computed.
 struct StepResult {
   std::vector<SequenceResult> sequences{};
-  double seconds = 0;  // of the run; 0 if it must not enter the cost model
+  double seconds = 0;  // duration of the run; 0 keeps it out of the cost model
 };
 
 }  // namespace hone::infer

@@ -10,16 +10,17 @@
 namespace hone::infer {
 
 // Measured times of the target's steps, by rows (tokens of the step) and sequences (in powers of
-// two): exponentially weighted means, so that they follow the machine.
+// two). They are exponentially weighted means, which adapt to the speed of the machine.
 class StepCosts {
  public:
   // Times that are not positive and finite are ignored.
   void observe(Index rows, Index sequences, double seconds);
-  // The time of a step of `rows` over that of a step of `base_rows` <= rows, at least 1: less is
-  // noise. Interpolates between measured numbers of rows. Beyond them times grow as 19 + rows,
-  // which is optimistic, so that drafts are tried, and which measuring soon corrects.
+  // The time of a step of `rows` over the time of a step of `base_rows` <= rows. At least 1,
+  // because less is noise. Interpolates between measured numbers of rows. Beyond them, times are
+  // assumed to grow as 19 + rows. This is optimistic, so that drafts are tried and the estimate is
+  // soon replaced by a measurement.
   double ratio(Index rows, Index base_rows, Index sequences) const;
-  // The time of a step, in seconds; nothing before the first one with as many sequences.
+  // The time of a step, in seconds; nullopt before the first step with as many sequences.
   std::optional<double> seconds(Index rows, Index sequences) const;
 
  private:
@@ -30,11 +31,11 @@ class StepCosts {
   std::map<Index, Column> columns_;
 };
 
-// What surrounds the drafts of one request in a step.
+// The other work in the step of a request's drafts.
 struct StepLoad {
   Index other_rows = 0;  // rows of other sequences
   Index other_sequences = 0;
-  double other_tokens = 0;  // that they emit on average
+  double other_tokens = 0;  // tokens that they emit on average
   double draft_cost = 0;    // time of one draft token over the time of the step without drafts
 };
 
@@ -46,16 +47,18 @@ double expected_tokens(double acceptance, Index depth);
 // Chooses how many tokens to draft for one request. Maximizes the tokens of the whole step over its
 // time, relative to the step without drafts,
 //   S(k) = (E(k) + n) / ((1 + n) (c k + v(k))),
-// E = expected_tokens, n the tokens of other sequences, c the draft cost, v the ratio of StepCosts.
-// Speculation thus yields to a batch in which rows are expensive. Drafting ends when max_k S(k) was
-// below 1.05 in three successive rounds, and is tried again after 64 tokens, then after 128 and 256
-// if that fails; later if an acceptance of 0.9 would not pay. The first rounds are short,
-// because nothing is known about the text yet: the depth is at most 2, and 2 more for each draft
-// that was examined. The depth depends on time and on earlier rounds, never on draws that are still
-// to be made: it changes neither text nor law.
+// where E = expected_tokens, n is the number of tokens of other sequences, c the draft cost, and v
+// the ratio of StepCosts. Speculation thus yields to a batch in which rows are expensive.
+//
+// Drafting ends when max_k S(k) was below 1.05 in three successive rounds. It is tried again after
+// 64 tokens, then after 128 and 256 if that fails, and later if an acceptance of 0.9 would not pay
+// off. The first rounds are short, because nothing is known about the text yet: the depth is at
+// most 2, and 2 more for each draft that was examined. The depth depends on time and on earlier
+// rounds, never on draws that are still to be made. It therefore changes neither the text nor its
+// distribution.
 class DraftDepth {
  public:
-  // acceptance: of other requests, from 0 to 1; counts as much as two drafts.
+  // `acceptance` is the acceptance of other requests, from 0 to 1. It counts as much as two drafts.
   explicit DraftDepth(double acceptance = kFirstAcceptance);
   static constexpr double kFirstAcceptance = 0.75;
 
@@ -78,7 +81,7 @@ class DraftDepth {
 
   bool is_off_ = false, is_probing_ = false;
   Index weak_rounds_ = 0, tokens_while_off_ = 0, tokens_off_ = kTokensOff;
-  Index most_ = 2;  // drafts of a round, from what has been examined
+  Index most_ = 2;  // maximum drafts of a round, from what has been examined
   double examined_ = 2, accepted_ = 0;
 };
 

@@ -10,10 +10,10 @@
 
 namespace hone::infer {
 
-// Opens the file of a model that shall draft for `target`; reads no weights. Throws as model_io
-// does, and Error{InvalidArgument} unless both models have the same vocabulary: equal pieces at
-// equal ids; if one of them has no tokenizer, equally many tokens. Models that have the same pieces
-// may have different numbers of unused rows behind them.
+// Opens the file of a draft model for `target`. Reads no weights. Throws as model_io does, and
+// Error{InvalidArgument} unless both models have the same vocabulary: equal pieces at equal ids or,
+// if one of them has no tokenizer, the same number of tokens. Models with the same pieces may have
+// different numbers of unused rows after them.
 std::unique_ptr<model_io::ModelFile> open_draft_file(const std::filesystem::path& path,
                                                      const model_io::ModelFile& target);
 
@@ -26,8 +26,8 @@ class DraftModel {
 
   std::vector<std::filesystem::path> files() const { return file_->files(); }
 
-  // options.context is that of the target, and options.kv_bytes may be 0, as in DraftOptions. This
-  // must outlive the source.
+  // options.context is the context of the target, and options.kv_bytes may be 0, as in
+  // DraftOptions. This object must outlive the source.
   std::unique_ptr<DraftSource> make_source(ModelDraftsOptions options, Index max_sequences,
                                            const Clock& clock);
 

@@ -15,18 +15,18 @@ namespace hone::infer {
 struct DraftJob {
   RequestId id = 0;
   Sequence* sequence = nullptr;
-  Index count = 0;         // most drafts, at least 1
-  bool wants_law = false;  // of drafts that are drawn
+  Index count = 0;         // maximum number of drafts, at least 1
+  bool wants_law = false;  // if drafts are drawn, also return their distributions
   std::vector<TokenId> drafts{};
-  std::vector<double> laws{};    // [drafts, vocab] of the target; empty if the drafts are certain
+  std::vector<double> laws{};    // [drafts, vocab of the target]; empty if the drafts are certain
   std::exception_ptr failure{};  // ends the request
 };
 
-// Proposes what could follow texts. It keeps state by request until forget().
+// Proposes tokens that could follow texts. Keeps state by request until forget().
 class DraftSource {
  public:
   virtual ~DraftSource() = default;
-  // Fills in the drafts of the jobs, of different requests.
+  // Fills in the drafts of the jobs, which belong to different requests.
   virtual void propose(std::span<DraftJob> jobs) = 0;
   virtual void forget(RequestId id) = 0;
   // The recent mean time of a draft, in seconds; 0 if it is negligible.
@@ -37,7 +37,8 @@ class DraftSource {
 
 // Drafts from an NgramIndex of each text.
 std::unique_ptr<DraftSource> make_ngram_drafts();
-// Drafts from the caller. They end before the first that is no token below `vocab`.
+// Drafts from the caller's function. They end before the first one that is not a token below
+// `vocab`.
 std::unique_ptr<DraftSource> make_function_drafts(DraftFunction function, Index vocab);
 
 }  // namespace hone::infer

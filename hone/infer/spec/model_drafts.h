@@ -13,16 +13,17 @@
 namespace hone::infer {
 
 struct ModelDraftsOptions {
-  Index context = 0;   // most tokens of a text with drafts
+  Index context = 0;   // maximum tokens of a text that gets drafts
   Index kv_bytes = 0;  // budget of the draft model's KV cache
   Index vocab = 0;     // of the target; may differ from the draft model's by padding
 };
 
-// Drafts from a smaller model, which runs the texts of all jobs together: one step for the tokens
-// that it does not know yet and the first draft, and one for each further draft. Its cache holds
-// the text and, until the next round shows which of them were accepted, the drafts of the last
-// round. A text of which it knows little is computed first, at most max_rows tokens a round, and
-// gets no drafts meanwhile. So does a text for which the cache has no room.
+// Drafts from a smaller model, which runs the texts of all jobs together. It runs one step for the
+// tokens that it has not computed yet and the first draft, and one step for each further draft. Its
+// cache contains the text and the drafts of the last round, until the next round shows which of
+// them were accepted.
+// If the cache contains little of a text, the text is computed first, at most max_rows tokens a
+// round, and gets no drafts meanwhile. A text that does not fit in the cache gets no drafts either.
 class ModelDrafts final : public DraftSource {
  public:
   // `runner` and `clock` must outlive this.
@@ -33,20 +34,20 @@ class ModelDrafts final : public DraftSource {
   void forget(RequestId id) override;
   double seconds_per_draft() const override { return seconds_per_draft_; }
   Index rows() const override { return rows_; }
-  // The tokens of the text in the cache.
+  // The number of tokens of the text in the cache.
   Index cached(RequestId id) const;
 
  private:
   struct Cached {
-    BlockTable table;                   // of tokens that are part of the text
+    BlockTable table;                   // blocks of tokens that are part of the text
     std::vector<TokenId> unverified{};  // drafts whose keys and values follow them
   };
   // A job in progress.
   struct Active {
     DraftJob* job = nullptr;
     Cached* cached = nullptr;
-    Index rows = 0;                                 // of the next step
-    std::vector<std::vector<std::byte*>> tables{};  // of blocks, by group of layers
+    Index rows = 0;                                 // rows of the next step
+    std::vector<std::vector<std::byte*>> tables{};  // block tables, by group of layers
     Index pending() const { return std::ssize(job->sequence->tokens()) - cached->table.length(); }
   };
 

@@ -21,13 +21,13 @@ class NgramIndex {
 
   void push(text::TokenId id);
   void append(std::span<const text::TokenId> tokens);
-  // Keeps the first `size` tokens; the index is then as if the others had never been added.
+  // Keeps the first `size` tokens; the index is then as if the others had never been added. Throws
   // Error{InvalidArgument} if there are fewer.
   void truncate(Index size);
   Index size() const { return static_cast<Index>(tokens_.size()); }
 
-  // `count` tokens, or none if the last two tokens did not occur together before. Where the place
-  // is less than `count` tokens from the end, the proposal repeats what lies between.
+  // Proposes `count` tokens, or none if the last two tokens did not occur together before. If the
+  // place is less than `count` tokens from the end, the proposal repeats the tokens in between.
   std::vector<text::TokenId> propose(Index count) const;
 
  private:
@@ -38,8 +38,8 @@ class NgramIndex {
   bool occurs_before(Index end, Index length) const;
 
   std::vector<text::TokenId> tokens_;
-  std::unordered_map<std::uint64_t, Index> latest_;  // hash of an n-gram: where it is continued
-  std::vector<Places> replaced_;                     // per token, what its n-grams had in latest_
+  std::unordered_map<std::uint64_t, Index> latest_;  // hash of an n-gram: the place after it
+  std::vector<Places> replaced_;                     // per token, earlier latest_ of its n-grams
 };
 
 }  // namespace hone::infer

@@ -11,31 +11,31 @@
 
 namespace hone::infer {
 
-// Speculation of all requests of an engine: how many drafts each gets, what became of them, and
-// what steps cost.
+// Speculation for all requests of an engine: chooses the number of drafts of each, and records
+// their outcome and the cost of steps.
 class Speculator {
  public:
-  // vocab: of the target.
+  // `vocab` is the vocabulary size of the target.
   Speculator(std::unique_ptr<DraftSource> source, Index vocab);
 
   // A sequence that decodes in the next step.
   struct Candidate {
     RequestId id = 0;
     Sequence* sequence = nullptr;
-    Index most = 0;  // drafts
+    Index most = 0;  // maximum number of drafts
   };
-  // Chooses depths for the next step and drafts. `candidates` are all sequences that decode; one
-  // after the other gets a depth, and counts the drafts of those before it. Valid until the next
-  // call.
+  // Chooses the depths for the next step and drafts. `candidates` are all sequences that decode.
+  // They get depths one after the other, and each depth accounts for the drafts of earlier
+  // candidates. The result is valid until the next call.
   std::span<const DraftJob> propose(std::span<const Candidate> candidates);
-  // The law from which draft i of the request was drawn; empty if it was certain.
+  // The distribution from which draft i of the request was drawn; empty if it was certain.
   std::span<const double> law(RequestId id, Index i) const;
 
-  // The duration of a step in which sequences only decoded.
+  // Records the duration of a step in which sequences only decoded.
   void observe(Index rows, Index sequences, double seconds) {
     costs_.observe(rows, sequences, seconds);
   }
-  // The outcome of a step for a sequence that decoded, with drafts or without.
+  // Records the outcome of a step for a sequence that decoded, with drafts or without.
   void record(RequestId id, Index drafted, const VerifiedRun& run);
 
   const SpecStats& totals() const { return totals_; }
@@ -55,9 +55,9 @@ class Speculator {
   Index vocab_;
   StepCosts costs_;
   std::map<RequestId, Drafting> requests_;
-  std::vector<DraftJob> jobs_;  // of the last step
+  std::vector<DraftJob> jobs_;  // jobs of the last step
   SpecStats totals_;
-  double examined_, accepted_;  // of all requests, recent ones weighing most
+  double examined_, accepted_;  // over all requests; recent drafts weigh most
 };
 
 }  // namespace hone::infer

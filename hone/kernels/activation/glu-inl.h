@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
 
-// Both activations are z s with the sigmoid s of t(z), so act' = s (1 + z t' (1 - s)). A type has
-// inner = t and steep = z t'.
+// Both activations are z s, where s is the sigmoid of t(z), so act' = s (1 + z t' (1 - s)). Each
+// type defines inner = t and steep = z t'.
 struct SiluInner {
   template <class D, class V>
   static HWY_INLINE V inner(D, V z) {

@@ -9,8 +9,8 @@ namespace hone::kernels {
 // gelu(z) = z/2 (1 + tanh(sqrt(2/pi) (z + 0.044715 z³))).
 enum class Gate { Silu, GeluTanh };
 
-// out = act(gate) up; a row of gate_up is gate, then up. An element's bits depend only on its own
-// gate and up. (The runtime's gemm does the same in its epilogue.)
+// out = act(gate) up, where a row of gate_up is gate, then up. An element's bits depend only on its
+// own gate and up. (The epilogue of the runtime's gemm computes the same.)
 struct GluArgs {
   Index rows = 0, cols = 0;
   const float* gate_up = nullptr;  // [rows, 2 cols]
@@ -26,11 +26,11 @@ struct GluGradArgs {
   Gate gate = Gate::Silu;
 };
 
-// Error{InvalidArgument} on a negative size.
+// Throws Error{InvalidArgument} for a negative size.
 void glu(const GluArgs& args, Executor& executor = serial_executor());
 void glu_grad(const GluGradArgs& args, Executor& executor = serial_executor());
 
-// Plain loops in double.
+// References: plain loops in double.
 void glu_ref(const GluArgs& args);
 void glu_grad_ref(const GluGradArgs& args);
 

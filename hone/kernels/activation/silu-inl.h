@@ -15,8 +15,8 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// a / (1 + exp(-v)). Below -88 exp leaves the range of its polynomial; the result is 0 there, under
-// 1e-38 |a| from the true one.
+// a / (1 + exp(-v)). Below -88, exp leaves the range of its polynomial. The result is 0 there,
+// which differs from the exact value by less than 1e-38 |a|.
 template <class D, class V>
 HWY_INLINE V times_sigmoid(D d, V a, V v) {
   const auto gated = hn::Div(a, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(v))));

@@ -112,7 +112,7 @@ HWY_INLINE void widen(const T* from, Index count, float* to) {
   for (Index i = 0; i < count; i += lanes) hn::StoreU(load_as_float(d, from + i), d, to + i);
 }
 
-// Whole vectors: rows of scores are kKvBlockTokens long.
+// Processes whole vectors: rows of scores are kKvBlockTokens long.
 HWY_NOINLINE void cap_scores(float* scores, Index count, float cap) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
@@ -121,10 +121,10 @@ HWY_NOINLINE void cap_scores(float* scores, Index count, float cap) {
     hn::StoreU(soft_cap(d, hn::LoadU(d, scores + i), caps, inverse), d, scores + i);
 }
 
-// Turns the scores of one row over one block into probabilities relative to the new maximum and
-// adds them to the state. Returns the factor for what the row has accumulated so far, which is
-// exactly 1 for a block that adds nothing. Only the cells [first, visible) count; the others get
-// probability 0. A NaN among the scores makes the sum, and so the row's output, NaN.
+// Converts the scores of one row over one block to probabilities relative to the new maximum and
+// adds them to the state. Returns the factor for the row's earlier sums, which is exactly 1 for a
+// block that adds nothing. Only the cells [first, visible) count; the others get probability 0. A
+// NaN among the scores makes the sum, and so the row's output, NaN.
 HWY_INLINE float update_softmax(float* scores, Index first, Index visible, float& max, float& sum) {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   const hn::ScalableTag<float> d;
@@ -163,7 +163,7 @@ HWY_INLINE float update_softmax(float* scores, Index first, Index visible, float
   return keep;
 }
 
-// The keys and values of one block for the KV head of a tile. The scales are those of int8.
+// Keys and values of one block for the KV head of a tile, with the scales of int8 elements.
 template <class T>
 struct BlockPlanes {
   const T* keys = nullptr;
@@ -173,7 +173,7 @@ struct BlockPlanes {
 };
 
 // Multiplies the 32 cells of each row by the scales of their tokens. With kKeepZeros, cells of 0
-// stay 0 even if the scale is NaN: the probabilities of tokens that a row does not see.
+// stay 0 even if the scale is NaN: they are probabilities of tokens that a row does not see.
 template <bool kKeepZeros>
 HWY_INLINE void scale_cells(const std::uint16_t* scales, Index rows, float* cells) {
   constexpr float kMost = 65504;  // where f16 is emulated, its NaN reads as a larger number
@@ -219,8 +219,8 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const Block
                                tile.limit(row) + 1 - begin, state.max[row], state.sum[row]);
   }
   if (planes.value_scales != nullptr) scale_cells<true>(planes.value_scales, rows, scores);
-  // Cells beyond the last row's position may hold anything, even NaN, so they are left out of the
-  // product.
+  // Cells beyond the last row's position may contain anything, even NaN, so the product leaves them
+  // out.
   const Index used = std::min(kKvBlockTokens, tile.limit(rows - 1) + 1 - begin);
   multiply(SmallProduct<T>{.a = scores,
                            .a_stride = kKvBlockTokens,
@@ -234,8 +234,8 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const Block
                            .cols = dim});
 }
 
-// Attends to one block of elements T, converting them on the fly if each is read only once per
-// product, and otherwise once beforehand.
+// Attends to one block of elements T. Converts elements on the fly if each is read only once per
+// product; otherwise converts them once beforehand.
 template <class T>
 HWY_INLINE void attend_narrow_block(const AttentionTile& tile, Index block,
                                     const BlockPlanes<T>& planes, const SoftmaxState& state) {

@@ -16,7 +16,7 @@ struct SoftmaxState {
   float* sum = nullptr;  // [rows]
   float* acc = nullptr;  // [rows, head_dim]
 
-  // The number of floats of a state, and a state with pointers into such memory.
+  // floats() is the size of a state; at() returns a state with pointers into such memory.
   static Index floats(Index rows, Index head_dim) { return round_up(rows * (head_dim + 2), 16); }
   static SoftmaxState at(float* memory, Index rows, Index head_dim) {
     return {memory + rows * head_dim, memory + rows * (head_dim + 1), memory};
@@ -30,12 +30,12 @@ struct AttentionTile {
   BlockPointers blocks = {};
   Index kv_head = 0, tokens = 0;
   Index first_row = 0;       // in q and out
-  Index first_position = 0;  // of first_row
-  float* scratch = nullptr;  // tile_scratch_floats()
+  Index first_position = 0;  // position of first_row
+  float* scratch = nullptr;  // tile_scratch_floats() floats
 
   Index group() const { return args->heads / args->layout.kv_heads; }
   Index rows() const { return tokens * group(); }
-  // The last and the first position that a row sees.
+  // limit() is the last position that a row sees, start() the first.
   Index limit(Index row) const { return first_position + row / group(); }
   Index start(Index row) const {
     return args->window > 0 ? std::max<Index>(0, limit(row) + 1 - args->window) : 0;
@@ -45,7 +45,7 @@ struct AttentionTile {
   KvView cache() const { return {args->layout, args->layer, blocks}; }
 };
 
-// The scratch holds the scaled queries [rows, head_dim], probabilities [rows, 32], factors [rows],
+// The scratch has the scaled queries [rows, head_dim], probabilities [rows, 32], factors [rows],
 // and the keys and values of one block as f32.
 inline Index tile_scratch_floats(Index rows, Index head_dim) {
   return round_up(rows * (head_dim + kKvBlockTokens + 1) + 2 * kKvBlockTokens * head_dim, 16);

@@ -14,12 +14,12 @@ inline constexpr Index kKvBlockTokens = 32;     // tokens per block
 inline constexpr Index kKvKeyLanes = 16;        // adjacent tokens in a key plane
 inline constexpr Index kKvSegmentTokens = 256;  // absolute positions per softmax pass
 
-// Whether a cache may have this type.
+// Returns true if a cache may have this type.
 constexpr bool is_kv_dtype(Dtype dtype) {
   return dtype == Dtype::Float16 || dtype == Dtype::Float32 || dtype == Dtype::Int8;
 }
 
-// The layout of a block, which holds kKvBlockTokens tokens of all layers of a group:
+// Layout of a block, which contains kKvBlockTokens tokens of all layers of a group:
 //   [layer][kv_head]{ keys [32/16][head_dim][16 tokens], values [32 tokens][head_dim],
 //                     key scales [32], value scales [32] }
 // Keys are transposed in groups of 16 tokens, so that a score is a chain of multiply-adds per lane
@@ -78,12 +78,12 @@ struct KvView {
   }
 };
 
-// Writes heads [head_begin, head_end) of k and v [rows, kv_heads, head_dim], whose rows are
-// `stride` elements apart, to positions first_position…. f16 rounds to nearest even.
+// Writes heads [head_begin, head_end) of k and v [rows, kv_heads, head_dim] to positions
+// first_position…. Rows of k and v are `stride` elements apart. f16 rounds to nearest even.
 //
-// int8 stores round(x / scale), -127 to 127, where scale is the smallest f16 that is at least
-// max |x| / 127 over the head: |error| <= scale / 2. A head with an element that is not finite, or
-// beyond 127 * 65504, gets the scale NaN.
+// int8 stores round(x / scale), -127 to 127, where scale is the smallest f16 that is at least max
+// |x| / 127 over the head: |error| <= scale / 2. A head gets the scale NaN if an element is not
+// finite or exceeds 127 * 65504 in magnitude.
 struct KvWriteArgs {
   const float* k = nullptr;
   const float* v = nullptr;

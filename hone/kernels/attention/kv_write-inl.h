@@ -54,7 +54,7 @@ HWY_INLINE Index quantize_lanes(D d, const float* from, Index begin, Index count
   return i;
 }
 
-// The bits of the largest magnitude. Those of NaN and infinity exceed those of all numbers.
+// Returns the bits of the largest magnitude. The bits of NaN and infinity exceed all numbers.
 HWY_INLINE std::int32_t largest_magnitude_bits(const float* x, Index count) {
   constexpr std::int32_t kMagnitude = 0x7fffffff;
   const hn::ScalableTag<std::int32_t> d;

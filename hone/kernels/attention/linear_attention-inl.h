@@ -26,8 +26,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using FavorTag = hn::CappedTag<float, 16>;
 
-// c[i, j] = sum_k a(i, k) b[k, j], or with `add` that plus what c holds. Columns are computed up to
-// a multiple of a panel.
+// c[i, j] = sum_k a(i, k) b[k, j]; with `add`, c[i, j] is added. Computes columns up to a multiple
+// of a panel.
 struct FavorProduct {
   const float* a = nullptr;
   Index a_row = 0, a_depth = 0;  // steps of i and k
@@ -39,8 +39,8 @@ struct FavorProduct {
   bool add = false;
 };
 
-// kRows rows of a panel of two vectors. Twelve sums and three operands fit the 16 registers of
-// AVX2. They are separate variables, because sizeless vectors cannot form arrays.
+// Computes kRows rows of a panel of two vectors. Twelve sums and three operands fit the 16
+// registers of AVX2. They are separate variables, because sizeless vectors cannot form arrays.
 template <int kRows>
 HWY_INLINE void multiply_group(const FavorProduct& p, Index row, Index col) {
   const FavorTag d;
@@ -87,7 +87,7 @@ HWY_INLINE Index panel_width() { return 2 * static_cast<Index>(hn::Lanes(FavorTa
 HWY_NOINLINE void multiply_favor(const FavorProduct& p) {
   const Index groups = ceil_div(p.rows, Index{6});
   for (Index col = 0; col < p.cols; col += panel_width()) {
-    for (Index group = 0; group < groups; ++group) {  // of sizes that differ by 1 at most
+    for (Index group = 0; group < groups; ++group) {  // group sizes differ by 1 at most
       const Index row = group * p.rows / groups;
       switch ((group + 1) * p.rows / groups - row) {
         case 1:
@@ -112,15 +112,15 @@ HWY_NOINLINE void multiply_favor(const FavorProduct& p) {
   }
 }
 
-// The pairs of tokens (i, j <= i) of a chunk lie in blocks on and below the diagonal. `run` gets
-// the first token of each row or column of blocks and the first behind it.
+// The pairs of tokens (i, j <= i) of a chunk lie in blocks on and below the diagonal. Calls
+// run(begin, end) with the tokens of each row or column of blocks.
 template <class Run>
 HWY_INLINE void for_blocks(const Run& run) {
   const Index size = std::max<Index>(16, panel_width());
   for (Index at = 0; at < kFavorChunk; at += size) run(at, at + size);
 }
 
-// to[j, i] = from[i, j] for `rows` (a multiple of 4) and `cols` (rounded up to one).
+// to[j, i] = from[i, j]. `rows` must be a multiple of 4; `cols` is rounded up to one.
 HWY_NOINLINE void transpose(const float* from, Index from_stride, Index rows, Index cols, float* to,
                             Index to_stride) {
   const hn::CappedTag<float, 4> d;
@@ -156,7 +156,7 @@ HWY_INLINE void scale_row(float* row, Index count, float factor) {
 // e^(from - to), also for equal infinities.
 HWY_INLINE float decay(float from, float to) { return from == to ? 1.0f : std::exp(from - to); }
 
-// factors[i] = decay(upto[i], end), or of queries, decay(before, upto[i]).
+// factors[i] = decay(upto[i], end) for keys, or decay(before, upto[i]) for queries.
 HWY_INLINE void fill_decays(const FavorExponents& exponents, bool are_queries, float* factors) {
   for (Index i = 0; i < kFavorChunk; ++i) {
     factors[i] = are_queries ? decay(exponents.before, exponents.upto[i])
@@ -201,8 +201,8 @@ HWY_INLINE void finish_pairs(float* pairs, bool rows_are_queries, const FavorExp
   });
 }
 
-// to [64, dim] = scale * rows of one head, `step` apart; zeros where a token is not valid. With
-// `one`, another column of ones follows.
+// to [64, dim] = scale * rows of one head, which are `step` apart; zeros for invalid tokens. `one`
+// adds a column: 1 for valid tokens, otherwise 0.
 HWY_INLINE void load_tokens(const FavorChunk& chunk, const float* from, Index step, Index dim,
                             float scale, bool one, float* to, Index stride) {
   for (Index i = 0; i < chunk.rows; ++i, to += stride) {
@@ -228,9 +228,9 @@ HWY_INLINE float half_square(const float* x, Index dim) {
   return sum / 2;
 }
 
-// Turns the products w_j . x of a row into e^(w_j . x - shift), or if `half` is not finite, NaN.
-// The shift of a query is the largest product; that of a key is `half` = |x|^2 / 2 plus the largest
-// exponent so far, `highest`.
+// Replaces the products w_j . x of a row by e^(w_j . x - shift), or by NaN if `half` is not finite.
+// The shift of a query is its largest product. The shift of a key is `half` = |x|^2 / 2 plus
+// `highest`, the largest exponent so far, which this call updates.
 HWY_INLINE void exponentiate(float* row, Index m, bool is_query, float half, float& highest) {
   const FavorTag d;
   if (!std::isfinite(half)) {
@@ -260,9 +260,9 @@ HWY_INLINE void rectify(float* row, Index m, float eps) {
   });
 }
 
-// phi [64, features] of the tokens of a head that start at `from`: of keys relative to their
-// largest exponent so far, from exponents->before on; of queries, where exponents is null, relative
-// to their own.
+// phi [64, features] of the tokens of a head that start at `from`. Features of keys are relative to
+// the largest exponent so far, from exponents->before on. Features of queries, for which
+// `exponents` is null, are relative to the query's own largest exponent.
 HWY_NOINLINE void make_features(const FavorWork& work, const FavorChunk& chunk, const float* from,
                                 float* phi, FavorExponents* exponents) {
   const LinearAttentionArgs& args = *work.args;
@@ -316,7 +316,7 @@ HWY_INLINE void advance(const FavorWork& work, const float* y, const float* phi,
                   .add = true});
 }
 
-// Adds the keys of a chunk, whose y is scaled in place, to a state.
+// Adds the keys of a chunk to a state. Scales y in place.
 HWY_INLINE void add_keys(const FavorWork& work, const FavorChunk& chunk, const float* phi,
                          const FavorExponents& exponents, float* state) {
   if (!exponents.is_flat()) {
@@ -327,7 +327,7 @@ HWY_INLINE void add_keys(const FavorWork& work, const FavorChunk& chunk, const f
   advance(work, work.y, phi, decay(exponents.before, exponents.end()), chunk.count, state);
 }
 
-// Between rows that are `features` apart and those of a state in a worker.
+// Copy between rows that are `features` apart and the rows of a worker's state.
 HWY_INLINE void load_state(const FavorWork& work, const float* from, float* state) {
   const Index m = work.args->features;
   for (Index e = 0; e <= work.args->v_dim; ++e) {
@@ -370,7 +370,7 @@ HWY_INLINE void load_keys(const FavorWork& work, const FavorHead& head, const Fa
               work.y_stride());
 }
 
-// out_t [v_dim + 1, 64] = the state times the features of queries in phi_t.
+// out_t [v_dim + 1, 64] = the state times the features of the queries in phi_t.
 HWY_INLINE void read_state(const FavorWork& work) {
   const LinearAttentionArgs& args = *work.args;
   multiply_favor({.a = work.state,
@@ -463,7 +463,7 @@ HWY_INLINE void attend_token(const FavorWork& work, const FavorHead& head,
   for (Index e = 0; e <= args.v_dim; ++e) {
     auto sum = hn::Zero(d);
     const float* row = work.state + e * work.m_stride();
-    for_vectors(args.features, [&](Index f) HWY_ATTR {  // phi is 0 behind the last feature
+    for_vectors(args.features, [&](Index f) HWY_ATTR {  // phi is 0 after the last feature
       sum = hn::MulAdd(hn::LoadU(d, row + f), hn::LoadU(d, work.phi + f), sum);
     });
     work.out_t[e * kTokenStride] = hn::GetLane(hn::SumOfLanes(d, sum));

@@ -12,28 +12,28 @@ enum class FeatureKind {
   Relu,     // max(0, w_j . x / sqrt(features)) + eps
 };
 
-// The least sum of features, relative to the largest ones. Below it, a query shares no feature with
-// any key that would say something of their product; the gradient of all queries has its inverse as
-// a factor, and would overflow.
+// Least sum of features, relative to the largest ones. Below it, no feature that a query shares
+// with a key says anything about their product. The gradient of all queries has the inverse of the
+// sum as a factor, and would overflow.
 inline constexpr float kLeastFeatureSum = 0x1p-80f;
 
 // Attention with phi(q_i) . phi(k_j) in place of exp(q_i . k_j / sqrt(qk_dim)):
 //   out_i = sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j)
-// over the keys j that key_mask admits, with `causal` over those with j <= i. Time and memory are
-// linear in the number of tokens. Rows of out whose denominator is below kLeastFeatureSum are 0,
-// and so are queries that query_mask does not admit.
+// over the keys j that key_mask admits; with `causal`, only over j <= i. Time and memory are linear
+// in the number of tokens. A row of out is 0 if its denominator is below kLeastFeatureSum, or if
+// query_mask does not admit it.
 //
-// Numerics: every query is scaled by its own largest feature and every key by the largest so far,
-// so that no exponential overflows; both cancel. Products run on chunks of 64 tokens. Later tokens
-// do not change a bit of earlier causal outputs, except that a value that is not finite may affect
-// rows of its own chunk; a NaN in a query or key makes the outputs that involve it NaN. Results
-// do not depend on the number of workers.
+// Numerics: every query is scaled by its own largest feature and every key by the largest one so
+// far, so that no exponential overflows; both factors cancel. Products run on chunks of 64 tokens.
+// Later tokens do not change a bit of earlier causal outputs, except that a value that is not
+// finite may affect rows of its own chunk. A NaN in a query or key makes the outputs that use it
+// NaN. Results do not depend on the number of workers.
 struct LinearAttentionArgs {
   Index batch = 0, heads = 0;
-  Index queries = 0, keys = 0;  // tokens; equal where causal
+  Index queries = 0, keys = 0;  // tokens; equal if causal
   Index qk_dim = 0, v_dim = 0, features = 0;
   FeatureKind kind = FeatureKind::Softmax;
-  float eps = 0;  // of Relu
+  float eps = 0;  // for Relu
   bool causal = false;
   const float* q = nullptr;          // [batch, queries, heads, qk_dim]
   const float* k = nullptr;          // [batch, keys, heads, qk_dim]
@@ -44,37 +44,38 @@ struct LinearAttentionArgs {
   float* out = nullptr;              // [batch, queries, heads, v_dim]
   float* inverse_sums = nullptr;     // [batch, heads, queries], for the gradient; or null
   float* checkpoints = nullptr;      // checkpoint_floats(), for the gradient; or null
-  // What a causal call has seen before its first token and, after it, what the next call needs:
-  // sum_j phi(k_j) [v_j, 1], with features relative to e^max_exponent. Null: nothing before.
+  // State of a causal call. Read before the first token and updated after the last, for the next
+  // call: sum_j phi(k_j) [v_j, 1], with features relative to e^max_exponent. Null: no earlier
+  // tokens.
   float* state = nullptr;         // [batch, heads, v_dim + 1, features]; zeros at first
   float* max_exponent = nullptr;  // [batch, heads]; -infinity at first
 
-  Index state_floats() const { return (v_dim + 1) * features; }  // of a head
+  Index state_floats() const { return (v_dim + 1) * features; }  // per head
   Index checkpoint_floats() const;
 };
 
-// Bytes that a call, or a call of the gradient, allocates for the time that it takes.
+// Returns the bytes that a call allocates while it runs; `backward`: a call of the gradient.
 Index linear_attention_bytes(const LinearAttentionArgs& args, bool backward, Index workers);
 
-// Error{InvalidArgument} on sizes below 1 (batch, queries and keys: below 0), eps below 0 or not
-// finite, causal attention to another number of keys, or a state without causal. Work is
-// distributed by heads of sequences. With a state, a call of one token takes the time of
+// Throws Error{InvalidArgument} for sizes below 1 (batch, queries and keys: below 0), for eps below
+// 0 or not finite, if `causal` with different numbers of queries and keys, or for a state without
+// `causal`. Work is distributed by heads of sequences. With a state, a call of one token takes
 // features * (2 qk_dim + v_dim) products.
 void linear_attention(const LinearAttentionArgs& args, Executor& executor = serial_executor());
 
 struct LinearAttentionGradArgs {
-  LinearAttentionArgs forward;      // as it was, with what it wrote; without a state
+  LinearAttentionArgs forward;      // arguments of the forward call, with its outputs; no state
   const float* grad_out = nullptr;  // [batch, queries, heads, v_dim]
-  float* grad_q = nullptr;          // as q
-  float* grad_k = nullptr;          // as k
-  float* grad_v = nullptr;          // as v
+  float* grad_q = nullptr;          // like q
+  float* grad_k = nullptr;          // like k
+  float* grad_v = nullptr;          // like v
 };
 
-// The gradient for fixed omega. Features are computed again chunk by chunk.
+// Computes the gradient for fixed omega. Recomputes features chunk by chunk.
 void linear_attention_grad(const LinearAttentionGradArgs& args,
                            Executor& executor = serial_executor());
 
-// The references: plain loops over all pairs of tokens in double. They read and write no state,
+// References: plain loops over all pairs of tokens in double. They read and write no state,
 // inverse_sums or checkpoints.
 void linear_attention_ref(const LinearAttentionArgs& args);
 void linear_attention_grad_ref(const LinearAttentionGradArgs& args);

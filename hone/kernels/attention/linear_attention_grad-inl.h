@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiled once per Highway target; see linear_attention.cc. With D_i the denominator of row i, the
-// numerator [N_i, D_i] has the gradient query_y_i = [g_i, -g_i . out_i] / D_i. Writing M_i for the
-// exponents and Z for the state before a chunk,
+// numerator [N_i, D_i] has the gradient query_y_i = [g_i, -g_i . out_i] / D_i. With the exponents
+// M_i, and the state Z before a chunk,
 //   grad phi(q_i) = e^(M - M_i) query_y_i Z
-//                   + sum_(j <= i of the chunk) e^(M_j - M_i) (query_y_i . y_j) phi(k_j),
-// and mirrored for keys, with G, the same sum over the queries behind the chunk, in place of Z.
+//                   + sum_(j <= i of the chunk) e^(M_j - M_i) (query_y_i . y_j) phi(k_j).
+// The formula for keys is the mirror image, with G, the same sum over the queries behind the chunk,
+// in place of Z.
 #if defined(HONE_KERNELS_ATTENTION_LINEAR_ATTENTION_GRAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_KERNELS_ATTENTION_LINEAR_ATTENTION_GRAD_INL_H_
 #undef HONE_KERNELS_ATTENTION_LINEAR_ATTENTION_GRAD_INL_H_
@@ -26,7 +27,7 @@ struct FavorGrad {
   const FavorHead& head;
 };
 
-// query_y of a chunk; zeros where a token is not valid.
+// Loads query_y of a chunk; zeros for invalid tokens.
 HWY_INLINE void load_query_y(const FavorGrad& grad, const FavorChunk& chunk) {
   const LinearAttentionArgs& args = grad.args.forward;
   const Index dim = args.v_dim, step = args.heads * dim;
@@ -50,8 +51,8 @@ HWY_INLINE void load_query_y(const FavorGrad& grad, const FavorChunk& chunk) {
   }
 }
 
-// grad_phi [rows, cols] = its product with the derivatives of phi by the w_j . x. Where `sums` is
-// given, it gets the sums of columns for softmax.
+// Multiplies grad_phi [rows, cols] by the derivatives of phi with respect to w_j . x. If `sums` is
+// not null, it receives the sums of columns for softmax.
 HWY_INLINE void through_features(const LinearAttentionArgs& args, const float* phi, Index rows,
                                  Index cols, Index stride, float* grad_phi, float* sums) {
   const FavorTag d;
@@ -71,8 +72,8 @@ HWY_INLINE void through_features(const LinearAttentionArgs& args, const float* p
   }
 }
 
-// Multiplies the gradient by the products in grad_phi, a(i, f), by omega and writes it. Keys have
-// the sums over f, because their features depend on |x|^2 too.
+// Multiplies the gradient in grad_phi, a(i, f), by omega and writes the result. Keys pass `sums`
+// over f, because their features also depend on |x|^2.
 HWY_INLINE void store_input_grad(const FavorGrad& grad, const FavorChunk& chunk, Index a_row,
                                  Index a_depth, const float* sums) {
   const LinearAttentionArgs& args = grad.args.forward;
@@ -127,8 +128,8 @@ HWY_INLINE void make_pairs(const FavorWork& work, const FavorExponents& exponent
   fill(work.query_y, work.y_stride(), work.y_t, work.args->v_dim + 1, work.more_pairs);
 }
 
-// The gradient of the queries of a chunk. query_y has the decays of queries. phi_k is null without
-// causal.
+// Stores the gradient of the queries of a chunk. query_y must have the decays of queries. phi_k is
+// null unless causal.
 HWY_INLINE void store_query_grad(const FavorGrad& grad, const FavorChunk& chunk, const float* state,
                                  const float* phi_k) {
   const FavorWork& work = grad.work;
@@ -162,8 +163,8 @@ HWY_INLINE void store_query_grad(const FavorGrad& grad, const FavorChunk& chunk,
   store_input_grad(grad, chunk, stride, 1, nullptr);
 }
 
-// out_t [rows, 64] = a grad_state-like matrix times b, and with causal plus a sum over the queries
-// i >= j of the chunk.
+// to [rows, 64] = a times b, where a is a matrix like grad_state. If causal, adds a sum over the
+// queries i >= j of the chunk.
 struct KeySide {
   const float* a = nullptr;
   Index a_row = 0, a_depth = 0;
@@ -203,8 +204,8 @@ HWY_INLINE void multiply_keys(const KeySide& side, bool causal, const float* dec
   });
 }
 
-// The gradients of the keys and values of a chunk, whose features are in phi_t and y in y_t.
-// query_y is without decays.
+// Stores the gradients of the keys and values of a chunk. phi_t has their features and y_t their y.
+// query_y must be without decays.
 HWY_INLINE void store_key_grads(const FavorGrad& grad, const FavorChunk& chunk,
                                 const FavorExponents& exponents) {
   const FavorWork& work = grad.work;

@@ -9,19 +9,20 @@
 namespace hone::kernels {
 
 inline constexpr Index kFavorChunk = 64;
-// Chunks between saved states: the gradient recomputes the states between them.
+// Chunks between saved states. The gradient recomputes the states between them.
 inline constexpr Index kFavorSegment = 8;
 
-// Rows of matrices are a multiple of the widest panel (two vectors of 64 bytes) long and an odd
-// number of cache lines apart, so that rows of a panel fall into different sets of a cache.
+// Returns the stride of rows of matrices. Rows are padded to the widest panel (two vectors of 64
+// bytes) and are an odd number of cache lines apart, so that rows of a panel use different sets of
+// a cache.
 constexpr Index favor_stride(Index cols) { return round_up(cols, 32) + 16; }
 inline constexpr Index kTokenStride = favor_stride(kFavorChunk);
 
 // `count` tokens from `first` on of one sequence.
 struct FavorChunk {
   Index first = 0, count = 0;
-  Index rows = kFavorChunk;    // of matrices; those behind count are 0
-  const bool* mask = nullptr;  // of the sequence
+  Index rows = kFavorChunk;    // rows of matrices; rows from `count` on are 0
+  const bool* mask = nullptr;  // mask of the sequence
 
   bool is_valid(Index i) const { return i < count && (mask == nullptr || mask[first + i]); }
 };
@@ -34,8 +35,8 @@ struct FavorExponents {
   bool is_flat() const { return before == end(); }
 };
 
-// Matrices of one worker. Suffix _t: transposed. y is [v, 1] of keys or what backward has in its
-// place for queries.
+// Matrices of one worker. The suffix _t means transposed. y is [v, 1] of keys; query_y is its
+// counterpart for queries in backward.
 struct FavorWork {
   const LinearAttentionArgs* args = nullptr;
   const float *omega = nullptr, *omega_t = nullptr;  // [features, qk_dim], [qk_dim, features]
@@ -52,8 +53,8 @@ struct FavorWork {
   Index phi_size() const { return kFavorChunk * m_stride(); }
   Index omega_size() const { return args->features * x_stride() + args->qk_dim * m_stride(); }
 
-  // Lays the matrices out from `memory` on and returns their number of floats; with null it only
-  // counts.
+  // Lays out the matrices from `memory` on and returns their number of floats. If `memory` is null,
+  // it only counts.
   Index lay_out(float* memory, bool backward) {
     Index used = 0;
     const auto take = [&](float*& matrix, Index floats) {
@@ -82,8 +83,8 @@ struct FavorWork {
   }
 };
 
-// Saved states of a head: before every kFavorSegment-th chunk, or without causal, of all keys; each
-// followed by its exponent.
+// Number of saved states of a head, each followed by its exponent. If causal, there is one before
+// every kFavorSegment-th chunk; otherwise one of all keys.
 inline Index favor_checkpoints(const LinearAttentionArgs& args) {
   return args.causal ? ceil_div(args.keys, kFavorChunk * kFavorSegment) : 1;
 }

@@ -36,7 +36,7 @@ class CudaCopy {
   virtual std::int64_t bytes_moved() const = 0;  // read and written by one run()
 };
 // Allocates at most `bytes` per buffer, less if memory is short. Throws std::runtime_error that
-// names the CUDA call that failed, and always in a build without CUDA.
+// names the CUDA call that failed. Always throws in a build without CUDA.
 std::unique_ptr<CudaCopy> make_cuda_copy(int device, std::int64_t bytes);
 
 }  // namespace hone::kernels

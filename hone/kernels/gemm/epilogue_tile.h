@@ -10,13 +10,13 @@ namespace hone::kernels {
 struct EpilogueTile {
   float* values;  // aligned to 64
   Index stride;   // floats between rows
-  Index rows;     // of x
+  Index rows;     // rows of x
   Index panels;
-  Index first_output;  // of the tile in y
+  Index first_output;  // index in y of the tile's first output
   Index outputs;       // the number of valid outputs; the rest is padding
 };
 
-// Applies bias and activation in place, after which values[m][0 … outputs) only lack the residual.
+// Applies bias and activation in place. Then values[m][0 … outputs) lack only the residual.
 // total_outputs is the weight's rows(), where the up half of a gated bias begins.
 void finish_tile(const EpilogueTile& tile, const Epilogue& epilogue, Index total_outputs);
 

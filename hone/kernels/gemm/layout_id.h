@@ -5,9 +5,9 @@
 
 namespace hone::kernels {
 
-// Names the order of the bytes in packed matrices, for whoever keeps them on disk: a hash over
-// small matrices of every stored format, packed. It therefore changes with pack() and
-// pack_gate_up(), whatever changes them.
+// Identifies the byte order of packed matrices, for callers that keep them on disk. It is a hash
+// over small packed matrices of every stored format, so it changes whenever the results of pack()
+// and pack_gate_up() change.
 const std::string& packed_layout_id();
 
 }  // namespace hone::kernels

@@ -47,7 +47,7 @@ HWY_INLINE std::int32_t round_to_codes(const float* x, float inverse, std::int8_
 }
 
 HWY_INLINE void quantize_block(const float* x, Index lane, std::byte* record) {
-  // Below this, the reciprocal would overflow, and the block counts as zero.
+  // Below this, the reciprocal would overflow; the block then counts as zero.
   constexpr float kSmallest = 0x1p-118f;
   const float largest = largest_magnitude(x);
   const bool finite = largest <= std::numeric_limits<float>::max();
@@ -63,7 +63,7 @@ HWY_INLINE void quantize_block(const float* x, Index lane, std::byte* record) {
     std::memset(codes, 0, kBlockCols);
   }
   std::memcpy(record + kInt8RecordScales + lane * 4, &scale, 4);
-  // The products with the zero points of symmetric codes; asymmetric codes multiply the first one.
+  // `negative` is the sum times the zero points of symmetric codes; asymmetric codes use pair[0].
   const std::int16_t pair[] = {static_cast<std::int16_t>(-sum), static_cast<std::int16_t>(-first)};
   const std::int32_t negative[] = {-8 * sum, -128 * sum};
   std::memcpy(record + kInt8RecordSums + lane * 4, pair, 4);

@@ -24,7 +24,7 @@ class PackedRows {
   const std::byte* data() const { return buffer_.data(); }
   Index group_bytes() const { return group_bytes_; }  // between groups of four rows
 
-  // The values of row `row` in the product: x itself, or scale * code. out.size() == cols().
+  // Values of row `row` in the product: x itself, or scale * code. out.size() == cols().
   void unpack_row(Index row, std::span<float> out) const;
 
  private:
@@ -41,11 +41,11 @@ class PackedRows {
 
 // Quantizes to symmetric int8 per row and per 32 columns: scale = absmax / 127, code = x / scale
 // rounded to nearest even. A row's codes depend only on that row. A block with a value that is not
-// finite gets a NaN scale, so that the row's outputs are NaN rather than silently wrong. `stride`
-// is the number of elements between rows.
+// finite gets a NaN scale, so that the row's outputs are NaN and not silently wrong. `stride` is
+// the number of elements between rows.
 void quantize_rows(const float* x, Index rows, Index cols, Index stride, PackedRows& out,
                    Executor& executor);
-// The same for Act::Float32: copies x in the order of the kernels.
+// Like quantize_rows() for Act::Float32: copies x in the order of the kernels.
 void interleave_rows(const float* x, Index rows, Index cols, Index stride, PackedRows& out,
                      Executor& executor);
 

@@ -10,13 +10,13 @@
 
 namespace hone::kernels {
 
-// Plain access to single elements of panels, which defines the layouts of panel_layout.h.
+// Plain access to single elements of panels. This code defines the layouts of panel_layout.h.
 
 struct PanelLane {
   Index panel, lane;
 };
 
-// The place of logical row `row`; rows from rows() on are the up half of gate and up.
+// Returns the place of logical row `row`. Rows from rows() on are the up half of gate and up.
 inline PanelLane locate_row(const PackedMatrix& matrix, Index row) {
   if (!matrix.is_gate_up()) return {row / kPanelRows, row % kPanelRows};
   const Index half = row / matrix.rows(), r = row % matrix.rows();
@@ -30,12 +30,12 @@ T load_from_panel(const std::byte* at) {
   return value;
 }
 
-// The byte of a panel at which the record of a group begins.
+// Returns the byte of a panel at which the record of a group begins.
 inline Index record_at(const PanelLayout& layout, Index group) {
   return group * layout.group_bytes;
 }
 
-// The same for the record of the group of a block, the factors and the codes of a block.
+// Return the bytes at which a block's group record, its factors and its codes begin.
 inline Index record_of(const PanelLayout& layout, Index block) {
   return record_at(layout, block / layout.blocks_per_group);
 }
@@ -60,19 +60,19 @@ inline int panel_code(const PanelLayout& layout, const std::byte* panel, Index l
   return code | (((upper >> (quad - quad % bits)) & ((1 << bits) - 1)) << 4);
 }
 
-// Byte `at` of the factors of block `block`; 1 if the layout has none.
+// Returns byte `at` of the factors of block `block`; 1 if the layout has none.
 inline std::byte panel_factor(const PanelLayout& layout, const std::byte* panel, Index block,
                               Index at) {
   if (layout.factors_offset == 0) return std::byte{1};
   return panel[factors_of(layout, block) + at];
 }
 
-// Element `at` of f16 values.
+// Returns element `at` of f16 values.
 inline float panel_half(const std::byte* values, Index at) {
   return f16_to_float(load_from_panel<std::uint16_t>(values + at * 2));
 }
 
-// The scale of column k.
+// Returns the scale of column k.
 inline float panel_scale(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {
   const Index block = k / kBlockCols;
   const std::byte* scales = panel + record_of(layout, block);
@@ -88,7 +88,7 @@ inline float panel_scale(const PanelLayout& layout, const std::byte* panel, Inde
   return layout.half_scales ? panel_half(scales, lane) : load_from_panel<float>(scales + lane * 4);
 }
 
-// The minimum of a block, of a layout that has them.
+// Returns the minimum of a block. The layout must have minimums.
 inline float panel_minimum(const PanelLayout& layout, const std::byte* panel, Index lane,
                            Index block) {
   return panel_half(panel + record_of(layout, block), kPanelRows + lane) *

@@ -19,17 +19,17 @@ struct TileArgs {
   const std::byte* x;  // PackedRows::data() at a group of four rows
   Index x_group_bytes;
   bool single_row;       // Float32 x in one row: contiguous instead of interleaved
-  Index rows;            // of x in the tile
+  Index rows;            // rows of x in the tile
   Index k_begin, k_end;  // multiples of 32, except at the end of the matrix
   float* out;            // aligned to 64
   Index out_stride;      // floats between rows of x, a multiple of 16
   bool accumulate;       // add to the sums in `out` instead of starting from zero
-  bool panel_by_panel;   // not four panels at once for few rows of x; changes no bit
+  bool panel_by_panel;   // reads one panel, not four, at once for few rows of x; changes no bit
 };
 
 using TileFunction = void (*)(const TileArgs&);
 
-// Accumulates in double, and requires the whole depth in one call (k_begin 0, accumulate false).
+// These accumulate in double and require the whole depth in one call (k_begin 0, accumulate false).
 void plain_int8_tile(const TileArgs& args);
 void plain_float_tile(const TileArgs& args);
 

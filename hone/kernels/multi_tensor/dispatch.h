@@ -7,8 +7,8 @@
 
 namespace hone::kernels {
 
-// HONE_FORCE_KERNEL=multi_tensor:ref runs the plain loops. Also makes sure that Highway has chosen
-// a target, so that a function address taken afterwards is the kernel itself.
+// Returns true if HONE_FORCE_KERNEL=multi_tensor:ref requests the plain loops. Also makes Highway
+// choose a target, so that a function address taken afterwards is the kernel itself.
 inline bool wants_reference() {
   hwy::ChosenTarget& chosen = hwy::GetChosenTarget();
   if (!chosen.IsInitialized()) chosen.Update(hwy::SupportedTargets());

@@ -14,7 +14,7 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Values within ±limit; NaN stays NaN. (Minimum and maximum treat NaN as the processor does.)
+// Limits values to ±limit; NaN stays NaN. (Minimum and maximum treat NaN as the processor does.)
 template <class D>
 HWY_INLINE hn::Vec<D> limit_magnitude(D d, hn::Vec<D> values, float limit) {
   const auto most = hn::Set(d, limit);

@@ -22,8 +22,8 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The largest lane of v, unspecified where one is NaN. Highway's EMU128 returns the lowest finite
-// number where all lanes are -infinity.
+// Returns the largest lane of v; unspecified if a lane is NaN. Highway's EMU128 returns the lowest
+// finite number if all lanes are -infinity.
 template <class D>
 HWY_INLINE float largest_lane(D d, hn::Vec<D> v) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
@@ -31,7 +31,7 @@ HWY_INLINE float largest_lane(D d, hn::Vec<D> v) {
   return hn::GetLane(hn::MaxOfLanes(d, v));
 }
 
-// The largest element, and whether one is NaN (in which case the value is unspecified).
+// Returns the largest element and whether one is NaN (in which case the value is unspecified).
 HWY_INLINE float max_of_row(const float* x, Index cols, bool& has_nan) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
@@ -52,7 +52,7 @@ HWY_INLINE float max_of_row(const float* x, Index cols, bool& has_nan) {
   return result;
 }
 
-// exp(x[i] - shift) into y, which may be x, where y is not null; returns their sum in f32.
+// Writes exp(x[i] - shift) to y, which may be x, unless y is null. Returns the sum in f32.
 HWY_INLINE float exp_and_sum(const float* x, float shift, Index cols, float* y) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
@@ -73,8 +73,8 @@ HWY_INLINE float exp_and_sum(const float* x, float shift, Index cols, float* y) 
   return total;
 }
 
-// The same, summed in f32 over 512 elements and in double beyond: a lane's sum is rounded at most
-// 512 / lanes times.
+// Like exp_and_sum(), but sums in f32 over 512 elements and in double beyond. So a lane's sum is
+// rounded at most 512 / lanes times.
 HWY_INLINE double exp_and_sum_in_parts(const float* x, float shift, Index cols, float* y) {
   constexpr Index kPart = 512;
   double sum = 0;
@@ -90,7 +90,7 @@ HWY_INLINE hn::Vec<WideTag> load_wide(const float* x) {
   return hn::PromoteTo(WideTag(), hn::LoadU(hn::Rebind<float, WideTag>(), x));
 }
 
-// sum_i exp(x[i] - top), in double throughout.
+// Returns sum_i exp(x[i] - top), computed in double.
 HWY_INLINE double sum_of_exp(const float* x, double top, Index cols) {
   const WideTag d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));

@@ -32,7 +32,7 @@ HWY_INLINE float sum_of(const float* x, Index cols) {
   return total;
 }
 
-// The squares of x - mean, in a second pass, which does not cancel.
+// Sums the squares of x - mean, in a second pass, which avoids cancellation.
 HWY_INLINE float sum_of_deviations(const float* x, float mean, Index cols) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));

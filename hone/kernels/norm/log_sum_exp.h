@@ -5,11 +5,11 @@
 
 namespace hone::kernels {
 
-// log(sum_i exp(x[i])) in double precision. -infinity for an empty or all -infinity row; NaN if any
-// element is NaN. Error{InvalidArgument} on negative cols.
+// Returns log(sum_i exp(x[i])) in double precision: -infinity for an empty or all -infinity row,
+// and NaN if any element is NaN. Throws Error{InvalidArgument} for negative cols.
 double log_sum_exp(const float* x, Index cols);
 
-// Plain loops in double.
+// Reference: plain loops in double.
 double log_sum_exp_ref(const float* x, Index cols);
 
 }  // namespace hone::kernels

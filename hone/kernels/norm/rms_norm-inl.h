@@ -18,7 +18,7 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The sum of squares of x or, with a delta, of sum = x + delta.
+// Returns the sum of squares of x or, with a delta, of sum = x + delta.
 HWY_INLINE float sum_of_squares(const float* x, const float* delta, Index cols, float* sum) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));

@@ -5,13 +5,13 @@
 
 namespace hone::kernels {
 
-// y[r, i] = x[r, i] * weight[i] / sqrt(mean_j x[r, j]^2 + epsilon); x [rows, cols], rows `stride`
-// elements apart. With a delta (the output of a residual branch) sum = x + delta stands for x.
-// y may be x; sum may be x or delta. A row's result depends on that row alone: its sum runs over
+// y[r, i] = x[r, i] * weight[i] / sqrt(mean_j x[r, j]^2 + epsilon). x is [rows, cols], with rows
+// `stride` elements apart. With a delta (the output of a residual branch), sum = x + delta replaces
+// x. y may be x; sum may be x or delta. A row's result depends only on that row: its sum runs over
 // fixed lanes, whatever `rows` is.
 struct RmsNormArgs {
   const float* x = nullptr;
-  Index x_stride = 0;             // also of delta and sum
+  Index x_stride = 0;             // also for delta and sum
   const float* delta = nullptr;   // null: zero, and `sum` is not written
   float* sum = nullptr;           // x + delta
   const float* weight = nullptr;  // [cols]
@@ -22,11 +22,11 @@ struct RmsNormArgs {
   float epsilon = 1e-5f;
 };
 
-// Error{InvalidArgument} on a negative size, a stride below cols, an epsilon that is not positive,
-// or an inverse_rms of no columns.
+// Throws Error{InvalidArgument} for a negative size, a stride below cols, an epsilon that is not
+// positive, or an inverse_rms with zero columns.
 void rms_norm(const RmsNormArgs& args, Executor& executor = serial_executor());
 
-// Plain loops, double accumulation.
+// Reference: plain loops with double accumulation.
 void rms_norm_ref(const RmsNormArgs& args);
 
 }  // namespace hone::kernels

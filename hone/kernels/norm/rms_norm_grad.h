@@ -11,7 +11,7 @@ namespace hone::kernels {
 // Results do not depend on the number of workers.
 struct RmsNormGradArgs {
   Index rows = 0, cols = 0;
-  const float* x = nullptr;            // with a delta: sum
+  const float* x = nullptr;            // with a delta, sum
   const float* weight = nullptr;       // [cols]
   const float* inverse_rms = nullptr;  // [rows]
   const float* grad_y = nullptr;
@@ -20,10 +20,10 @@ struct RmsNormGradArgs {
   float* grad_weight = nullptr;     // [cols], overwritten
 };
 
-// Error{InvalidArgument} on negative rows or cols that are not positive.
+// Throws Error{InvalidArgument} if rows is negative or cols is not positive.
 void rms_norm_grad(const RmsNormGradArgs& args, Executor& executor = serial_executor());
 
-// Plain loops in double.
+// Reference: plain loops in double.
 void rms_norm_grad_ref(const RmsNormGradArgs& args);
 
 }  // namespace hone::kernels

@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
 
-// The largest logit of a row; NaN unless it is a distribution.
+// Returns the largest logit of a row; NaN if the row is not a distribution.
 HWY_INLINE double top_of_row(const float* x, Index cols) {
   bool has_nan = false;
   const float highest = max_of_row(x, cols, has_nan);
@@ -26,7 +26,7 @@ HWY_INLINE double top_of_row(const float* x, Index cols) {
   return is_law ? highest : std::numeric_limits<double>::quiet_NaN();
 }
 
-// The index of the first element that equals `value`, which occurs.
+// Returns the index of the first element that equals `value`, which must occur.
 HWY_INLINE Index first_of_row(const float* x, Index cols, float value) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
@@ -74,7 +74,7 @@ void score_token_rows(const TokenScoreArgs& args, Index begin, Index end) {
   }
 }
 
-// KL = sum_i p_i (b_i - m_i) - (lse(b) - lse(m)) with p = softmax(b), exactly 0 for equal rows.
+// KL = sum_i p_i (b_i - m_i) - (lse(b) - lse(m)), where p = softmax(b); exactly 0 for equal rows.
 TokenPair compare_row(const float* model, const float* base, Index vocab, Index target) {
   const double model_top = top_of_row(model, vocab), base_top = top_of_row(base, vocab);
   const WeightedSums sums = weigh_differences(base, base_top, model, vocab);

@@ -8,8 +8,8 @@
 namespace hone::kernels {
 
 // Rows of f32 logits as predictions of the actual tokens, in double precision. A row with a NaN,
-// with +infinity or of nothing but -infinity is no distribution: its results are NaN. A row's
-// results depend on that row alone and are the same in both functions.
+// with +infinity or with only -infinity is not a distribution; its results are NaN. A row's results
+// depend only on that row and are the same in both functions.
 
 // log_probabilities[r] = log(softmax(logits[r])[targets[r]]).
 struct TokenScoreArgs {
@@ -23,7 +23,7 @@ struct TokenScoreArgs {
 struct TokenPair {
   double log_probability = 0, baseline_log_probability = 0;  // of the actual token
   double kl = 0;          // KL(softmax(baseline) || softmax(model)) >= 0, in nats
-  bool same_top = false;  // whether both rank the same token first, the lowest id on ties
+  bool same_top = false;  // true if both rank the same token first, the lowest id on ties
 };
 
 struct TokenPairArgs {
@@ -35,11 +35,11 @@ struct TokenPairArgs {
 };
 
 // Throws Error{InvalidArgument}, before writing anything, if rows is negative, vocab is not
-// positive or a target is outside of it.
+// positive or a target is outside [0, vocab).
 void score_tokens(const TokenScoreArgs& args, Executor& executor = serial_executor());
 void compare_tokens(const TokenPairArgs& args, Executor& executor = serial_executor());
 
-// Plain loops.
+// References: plain loops.
 void score_tokens_ref(const TokenScoreArgs& args);
 void compare_tokens_ref(const TokenPairArgs& args);
 

@@ -12,11 +12,12 @@
 #include "hone/kernels/paco/small_matrix.h"
 #include "hone/kernels/paco/view_rows.h"
 
-// The loops over images of the covariance metrics. `make` returns a measure with its scratch:
+// The loops over images of the covariance metrics. `make` returns a measure with its own scratch
+// memory:
 //   bool applies(Index image);  false: distance and gradient are 0
-//   double distance(const double* rows, Index image);  of the rows of ViewRows::load()
+//   double distance(const double* rows, Index image);  rows from ViewRows::load()
 //   void grad(const double* rows, Index image, double* grad_rows);  [2 rank, dim]
-// `work` is about the number of multiplications of one image.
+// `work` is about the number of multiplications for one image.
 namespace hone::kernels {
 
 inline bool has_finite_squares(const double* rows, Index count) {

@@ -12,10 +12,10 @@
 //                      with application to matrix geometric means", 2012)
 //   log_euclidean_sq   ‖ln Σ_1 - ln Σ_2‖²  (Arsigny et al., "Log-Euclidean metrics for fast and
 //                      simple calculus on diffusion tensors", 2006)
-// The distance of two views costs O(parts² dim): their matrices are ε I and the products of
-// parts - 1 rows. A value that rounding took below 0 is 0. An image whose parts are not finite, or
-// so large that their squares are not, has distance NaN and gradients NaN. Error{InvalidArgument}
-// as check_views(). Results do not depend on the number of workers.
+// The distance of two views costs O(parts² dim), because their matrices are ε I plus products of
+// parts - 1 rows. If rounding makes a value negative, it becomes 0. If the parts of an image, or
+// their squares, are not finite, its distance and gradients are NaN. All functions throw
+// Error{InvalidArgument} like check_views(). Results do not depend on the number of workers.
 namespace hone::kernels {
 
 struct CovGrad {
@@ -36,20 +36,20 @@ void stein_grad(const TwoViews& views, const CovGrad& grad, Executor& executor =
 void log_euclidean_sq_grad(const TwoViews& views, const CovGrad& grad,
                            Executor& executor = serial_executor());
 
-// What the mean covariance ½(Σ_1 + Σ_2) of each image is compared with, instead of Σ_1 with Σ_2.
-// No gradient flows to it.
+// Prototypes: the mean covariance ½(Σ_1 + Σ_2) of each image is compared with the matrix of its
+// class, and not Σ_1 with Σ_2. No gradient flows to prototypes.
 struct CovPrototypes {
   Index classes = 0;
-  // [classes, dim, dim], symmetric; with `diagonal` [classes, dim], for the diagonal of the mean
-  // covariance.
+  // [classes, dim, dim], symmetric. With `diagonal`: [classes, dim], compared with the diagonal of
+  // the mean covariance.
   const double* matrices = nullptr;
   const Index* label = nullptr;  // [batch]: each image's class; -1: none, distance and gradient 0
   bool diagonal = false;
 };
 
-// The same distances in the dense form, O(dim³) an image for stein and log_euclidean_sq, which also
-// need positive definite prototypes. Error{InvalidArgument} where one is not, and on labels that
-// are not in [-1, classes).
+// The distances above with dense matrices, O(dim³) per image for stein and log_euclidean_sq. These
+// two need positive definite prototypes. Throws Error{InvalidArgument} if a prototype is not, or if
+// a label is not in [-1, classes).
 void frobenius_sq(const TwoViews& views, const CovPrototypes& prototypes, double* distance,
                   Executor& executor = serial_executor());
 void stein(const TwoViews& views, const CovPrototypes& prototypes, double* distance,

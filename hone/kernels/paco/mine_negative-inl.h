@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiled once per Highway target; see mine_negative.cc. Every output is a sum in the order of its
-// index within one lane, so that its bits depend on the instruction set only where that lacks fused
+// index within one lane. So its bits depend on the instruction set only if that has no fused
 // multiply-add.
 #if defined(HONE_KERNELS_BATCHED_MINE_NEGATIVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_KERNELS_BATCHED_MINE_NEGATIVE_INL_H_
@@ -23,9 +23,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Two vectors are at most a panel.
 using MineTag = hn::CappedTag<double, static_cast<std::size_t>(MinePool::kPanelRows / 2)>;
 
-// kRows rows of w [., dim] times a panel, into kRows rows of out, kTileRows apart. Twelve sums and
-// three operands fit the 16 registers of AVX2; from ten on, sums hide the latency of two
-// multiply-adds a cycle. They are separate variables, because sizeless vectors cannot form arrays.
+// Multiplies kRows rows of w [., dim] by a panel, into kRows rows of out, kTileRows apart. Twelve
+// sums and three operands fit the 16 registers of AVX2. Ten sums or more hide the latency of two
+// multiply-adds per cycle. They are separate variables, because sizeless vectors cannot form
+// arrays.
 template <int kRows>
 HWY_INLINE void multiply_rows_of_panel(const double* HWY_RESTRICT w, Index dim,
                                        const double* HWY_RESTRICT panel, double* HWY_RESTRICT out) {
@@ -71,7 +72,7 @@ void multiply_panels(const double* w, Index width, Index dim, const double* pane
   for (Index at = 0; at < count; ++at) {
     const double* panel = panels + at * dim * MinePool::kPanelRows;
     double* to = out + at * MinePool::kPanelRows;
-    for (Index block = 0; block < blocks; ++block) {  // of sizes that differ by 1 at most
+    for (Index block = 0; block < blocks; ++block) {  // block sizes differ by 1 at most
       const Index row = block * width / blocks;
       const double* from = w + row * dim;
       double* sums = to + row * MinePool::kTileRows;
@@ -109,7 +110,7 @@ HWY_INLINE void subtract_scaled(double scale, const double* HWY_RESTRICT from, I
   Index i = 0;
   for (; i + lanes <= count; i += lanes)
     hn::StoreU(hn::NegMulAdd(scales, hn::LoadU(d, from + i), hn::LoadU(d, to + i)), d, to + i);
-  for (; i < count; ++i) {  // fused where the whole vectors are
+  for (; i < count; ++i) {  // fused, like the whole vectors
     const auto rest =
         hn::NegMulAdd(hn::Set(one, scale), hn::LoadU(one, from + i), hn::LoadU(one, to + i));
     hn::StoreU(rest, one, to + i);
@@ -158,7 +159,7 @@ void load_image(const MineImage& image) {
   }
 }
 
-// Highway's EMU128 would answer the largest finite number where all lanes are infinite.
+// Highway's EMU128 would return the largest finite number if all lanes are infinite.
 HWY_INLINE double smallest_lane(hn::Vec<MineTag> v) {
   HWY_ALIGN double lanes[MinePool::kPanelRows / 2];
   hn::Store(v, MineTag(), lanes);
@@ -168,7 +169,7 @@ HWY_INLINE double smallest_lane(hn::Vec<MineTag> v) {
   return smallest;
 }
 
-// |n|^2 - |V n|^2 of each row n of a tile, infinite where the row is not allowed.
+// Computes |n|^2 - |V n|^2 of each row n of a tile; infinite if the row is not allowed.
 HWY_INLINE void measure_rows(const MineTile& tile, double* HWY_RESTRICT rest) {
   const MineTag d;
   const hn::RebindToSigned<MineTag> di;

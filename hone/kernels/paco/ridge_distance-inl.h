@@ -19,7 +19,7 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A^T A on and below the diagonal of `gram` [rank, rank].
+// Writes A^T A on and below the diagonal of `gram` [rank, rank].
 void gram_of_factor(const double* factor, Index rank, Index dim, double* gram) {
   for (Index i = 0; i < rank; ++i)
     for (Index j = 0; j <= i; ++j)
@@ -40,7 +40,7 @@ HWY_INLINE void solve_gram(const double* chol, Index rank, double* y) {
   }
 }
 
-// Returns |x - A y|^2 and writes w = (x - A y) / delta where w is not null.
+// Returns |x - A y|^2 and writes w = (x - A y) / delta unless w is null.
 HWY_INLINE double residual(const RidgeDistanceArgs& args, const double* factor, const double* x,
                            const double* y, double inverse_delta, double* w) {
   const hn::ScalableTag<double> d;

@@ -44,8 +44,8 @@ void inner_products_of_rows(const double* a, Index n, const double* b, Index m, 
   }
 }
 
-// The last vector overlaps the one before, so that no element is left to scalar code, which
-// rounds differently.
+// The last vector overlaps the one before, so no element is left to scalar code, which rounds
+// differently.
 void mix_one_row(const double* weights, Index stride, const double* rows, Index m, Index dim,
                  double* HWY_RESTRICT out) {
   const hn::ScalableTag<double> d;
@@ -93,8 +93,8 @@ void cholesky_solve_rows(const double* factor, Index n, double* rows, Index m) {
   }
 }
 
-// Makes a_pq zero by a rotation of rows and columns p and q, which the rows of vectors follow.
-// False where a_pq is negligible.
+// Makes a_pq zero by a rotation of rows and columns p and q, and applies it to the rows of
+// `vectors`. Returns false if a_pq is negligible.
 HWY_INLINE bool rotate_pair(double* a, Index n, Index p, Index q, double* vectors) {
   double *row_p = a + p * n, *row_q = a + q * n;
   const double a_pq = row_p[q], a_pp = row_p[p], a_qq = row_q[q];

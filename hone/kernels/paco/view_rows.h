@@ -9,7 +9,7 @@
 
 namespace hone::kernels {
 
-// The parts of two views of each image and the covariances that they stand for:
+// The parts of two views of each image, which define the covariances
 //   Σ_v = ε I + Σ_k (z_v[k] - mean z_v)ᵀ (z_v[k] - mean z_v) / max(1, parts - 1)   [dim, dim],
 // with the parts as rows and the mean over the parts of one image and view.
 struct TwoViews {
@@ -19,12 +19,12 @@ struct TwoViews {
   double epsilon = 0;          // positive and finite
 };
 
-// Error{InvalidArgument} that begins with [op] on a negative batch, on parts or dim that are not
-// positive, and on an epsilon that is not positive and finite.
+// Throws Error{InvalidArgument} that begins with [op] for a negative batch, for parts or dim that
+// are not positive, or for an epsilon that is not positive and finite.
 void check_views(std::string_view op, const TwoViews& views);
 
-// Turns the parts of one image into few rows that hold the covariances: the Helmert rows B_v of
-// each view, with the divisor parts - 1, for which Σ_v = ε I + B_vᵀ B_v. Unlike centered parts
+// Converts the parts of one image to few rows that represent the covariances: the Helmert rows B_v
+// of each view with the divisor parts - 1, so that Σ_v = ε I + B_vᵀ B_v. Unlike centered parts,
 // these rows have no common null direction.
 class ViewRows {
  public:
@@ -32,11 +32,12 @@ class ViewRows {
 
   // Rows of each view: parts - 1.
   Index rank() const { return views_.parts - 1; }
-  // B_1 and then B_2 of an image, [2 rank, dim], until the next call.
+  // Returns B_1 and then B_2 of an image, [2 rank, dim], valid until the next call.
   const double* load(Index image);
-  // The same to memory of the caller.
+  // Like load(), but writes to memory of the caller.
   void load(Index image, double* rows) const;
-  // From a gradient with respect to B_1 over B_2 to those of an image's parts, each [parts, dim].
+  // Computes the gradients of an image's parts, each [parts, dim], from a gradient with respect to
+  // B_1 over B_2.
   void pull_back(const double* grad_rows, double* grad_z1, double* grad_z2) const;
 
  private:

@@ -38,8 +38,8 @@ struct ProductTile {
 };
 
 // Twelve sums and three operands fit the 16 registers of AVX2. They are separate variables, because
-// sizeless vectors cannot form arrays, and each step is called for them one by one, because GCC
-// leaves sums in memory that a lambda hands to another.
+// sizeless vectors cannot form arrays. Each step is called for them one by one, because GCC leaves
+// sums in memory if one lambda passes them to another.
 template <int kRows, class D>
 HWY_INLINE void multiply_tile(const ProductTile& tile) {
   const D d;
@@ -108,7 +108,8 @@ HWY_INLINE void multiply_tile(const ProductTile& tile, Index rows) {
   }
 }
 
-// The same for a panel of fewer columns, by way of memory that has room for all.
+// Like multiply_tile() for a panel of fewer columns. Uses temporary memory with space for all
+// columns.
 template <class D>
 HWY_INLINE void multiply_narrow_tile(ProductTile tile, Index rows, Index cols) {
   HWY_ALIGN float sums[kMostTileRows * 2 * kMostLanes] = {};
@@ -128,7 +129,7 @@ HWY_INLINE void multiply_narrow_tile(ProductTile tile, Index rows, Index cols) {
   }
 }
 
-// Four columns of a panel from four contiguous ones.
+// Interleaves four contiguous columns into four columns of a panel.
 HWY_INLINE void interleave_columns(const float* const (&from)[4], Index depth, float* to,
                                    Index to_stride) {
   const WideTag d;
@@ -185,7 +186,7 @@ HWY_INLINE void multiply_part_by(const ProductArgs& args, const ProductPart& par
       const bool has_next = tile.b != panel && col + 2 * width <= part.cols_end;
       const float* next = has_next ? tile.b + width : tile.b;
       const Index rows = part.rows_end - part.rows_begin;
-      const Index groups = ceil_div(rows, kMostTileRows);  // of sizes that differ by 1 at most
+      const Index groups = ceil_div(rows, kMostTileRows);  // group sizes differ by 1 at most
       for (Index group = 0; group < groups; ++group) {
         const Index row = part.rows_begin + group * rows / groups;
         const Index count = part.rows_begin + (group + 1) * rows / groups - row;

@@ -22,8 +22,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using VectorTag = hn::CappedTag<float, 16>;
 
-// out[row * out_stride] = start + row of a · x. Four rows are four streams of memory; each row has
-// two sums of vectors, whatever the number of rows, so that its bits do not depend on the others.
+// out[row * out_stride] = start + row of a · x. Four rows are four streams of memory. Each row has
+// two sums of vectors, whatever the number of rows, so its bits do not depend on the other rows.
 template <int kRows>
 HWY_INLINE void dot_rows(const float* a, Index a_stride, const float* x, Index depth, float start,
                          float* out, Index out_stride) {
@@ -52,7 +52,7 @@ HWY_INLINE void dot_rows(const float* a, Index a_stride, const float* x, Index d
   if constexpr (kRows > 1) finish(1, a1, b1), finish(2, a2, b2), finish(3, a3, b3);
 }
 
-// Rows from `row` on with all columns of b.
+// Computes kRows rows, from `row` on, with all columns of b.
 template <int kRows>
 HWY_INLINE void dot_columns(const ProductArgs& args, Index row) {
   const auto& [a, b, bias, out] = args;
@@ -62,7 +62,7 @@ HWY_INLINE void dot_columns(const ProductArgs& args, Index row) {
   }
 }
 
-// Rows of the product with few columns of b.
+// Computes rows of the product with few columns of b.
 void multiply_columns_part(const ProductArgs& args, Index begin, Index end) {
   constexpr int kAtOnce = 4;
   Index row = begin;
@@ -71,7 +71,7 @@ void multiply_columns_part(const ProductArgs& args, Index begin, Index end) {
 }
 
 // out [cols] += a [kDepth] · b [kDepth, cols]. The processor prefetches along rows, but not from
-// row to row: the rows below are prefetched here, as far as `ahead` reaches into them.
+// row to row. So this prefetches the rows below, from `ahead` on.
 template <int kDepth>
 HWY_INLINE void add_rows(const float* a, Index a_stride, const Strided<const float>& b,
                          const float* ahead, float* out) {
@@ -109,7 +109,7 @@ HWY_INLINE void add_depth(const ProductArgs& args, Index begin, Index end, Index
   }
 }
 
-// Columns of the product with few rows of a; the sums lie in out, in the level-1 cache.
+// Computes columns of the product with few rows of a. The sums are in `out`, in the level-1 cache.
 void multiply_rows_part(const ProductArgs& args, Index begin, Index end) {
   for (Index row = 0; row < args.out.rows; ++row) {
     if (args.bias != nullptr) {

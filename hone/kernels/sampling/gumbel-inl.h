@@ -22,7 +22,7 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The best token so far, and what a token's bound must reach to be compared with it.
+// The best token so far, and the bound that a token must reach to be compared with it.
 class GumbelRace {
  public:
   explicit GumbelRace(const GumbelArgmaxArgs& args) : args_(args) {}
@@ -47,9 +47,9 @@ class GumbelRace {
   float needed_ = -std::numeric_limits<float>::infinity();
 };
 
-// Bounds for the scores of 64 tokens from above. With y the high 24 bits of the noise, E = -log(1 -
-// x) >= x >= y / 2^24, thus G <= 24 log 2 - log y; and log2 of a float is at least its bits as an
-// integer / 2^23 - 127.
+// Upper bounds on the scores of 64 tokens. With the high 24 bits y of the noise, E = -log(1 - x) >=
+// x >= y / 2^24, thus G <= 24 log 2 - log y. log2 of a float is at least its bits as an integer /
+// 2^23 - 127.
 class ScoreBounds {
  public:
   explicit ScoreBounds(const GumbelArgmaxArgs& args)
@@ -58,7 +58,7 @@ class ScoreBounds {
         temperature_(args.temperature),
         least_(args.cut.least) {}
 
-  // Whether a token of these could reach `needed` with the largest noise of all.
+  // Returns true if one of these tokens could reach `needed` with the largest possible noise.
   HWY_INLINE bool may_win(const float* logits, float needed) const {
     const hn::CappedTag<float, kNoiseLanes> d;
     const auto lanes = static_cast<Index>(hn::Lanes(d));
@@ -72,8 +72,8 @@ class ScoreBounds {
     return !hn::AllFalse(d, is_possible);
   }
 
-  // Writes the bounds of tokens first … first + 63, -infinity for what the cut surely drops.
-  // Returns whether one of them reaches `needed`.
+  // Writes the bounds of tokens first … first + 63: -infinity for tokens that the cut surely drops.
+  // Returns true if one of them reaches `needed`.
   HWY_INLINE bool compute(const float* logits, Index first, float needed,
                           float* HWY_RESTRICT bounds) const {
     const hn::CappedTag<float, kNoiseLanes> d;

@@ -8,20 +8,20 @@
 
 namespace hone::kernels {
 
-// What the noise of one position depends on, besides the token.
+// Determines the noise of one position, together with the token.
 struct GumbelKey {
   std::uint64_t seed = 0;
   std::uint32_t position = 0, choice = 0;
 };
 
-// Standard Gumbel noise of a token, G = -log(-log(1 - x)), with the same bits on every machine.
-// x = (n + 1/2) / 2^52. The high 32 bits of n are word (token / 16) % 4 of the Philox block with
-// key `seed` and counter {16 (token / 64) + token % 16, position, 1, choice}; the low 20 are the
-// high bits of word 0 of the block {token, position, 2, choice}.
+// Returns the standard Gumbel noise of a token, G = -log(-log(1 - x)), with the same bits on every
+// machine. x = (n + 1/2) / 2^52. The high 32 bits of n are word (token / 16) % 4 of the Philox
+// block with key `seed` and counter {16 (token / 64) + token % 16, position, 1, choice}. The low 20
+// bits are the high bits of word 0 of the block {token, position, 2, choice}.
 double gumbel_noise(const GumbelKey& key, Index token);
 
-// The tokens of a row that may be drawn: those whose logit is above `least`, and of those whose
-// logit equals it the ids up to `last`.
+// The tokens of a row that may be drawn: tokens whose logit is above `least`, and tokens with ids
+// up to `last` whose logit equals it.
 struct TokenCut {
   float least = -std::numeric_limits<float>::infinity();
   Index last = std::numeric_limits<Index>::max();
@@ -40,15 +40,15 @@ struct GumbelArgmaxArgs {
   GumbelKey key{};
 };
 
-// The token among those that the cut keeps whose (logit - highest) / temperature + G is largest, in
-// double; the lowest id on ties. Thus a draw from softmax(logits / temperature) over these tokens
-// (Gumbel, 1954; Maddison et al., "A* Sampling", 2014). The result is the same on every instruction
-// set: vectors only discard tokens whose bound in f32 is too low. -1 if every logit is -infinity or
-// cut. Error{InvalidArgument} if count is not 0…2^31, highest not finite or temperature not
-// positive and finite.
+// Returns the token, among those that the cut keeps, with the largest (logit - highest) /
+// temperature + G in double; the lowest id on ties. This draws from softmax(logits / temperature)
+// over these tokens (Gumbel, 1954; Maddison et al., "A* Sampling", 2014). The result is the same on
+// every instruction set: vectors only discard tokens whose bound in f32 is too low. Returns -1 if
+// every logit is -infinity or cut. Throws Error{InvalidArgument} if count is not in 0…2^31, highest
+// is not finite, or temperature is not positive and finite.
 Index gumbel_argmax(const GumbelArgmaxArgs& args);
 
-// Plain loop over gumbel_noise().
+// Reference: plain loop over gumbel_noise().
 Index gumbel_argmax_ref(const GumbelArgmaxArgs& args);
 
 }  // namespace hone::kernels

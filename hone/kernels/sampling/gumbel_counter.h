@@ -6,8 +6,8 @@
 
 namespace hone::kernels {
 
-// 16 Philox blocks serve 64 tokens; word k of them has the tokens 16 k to 16 k + 15, so that words
-// and logits are in the same order in vectors of up to 16 lanes.
+// 16 Philox blocks serve 64 tokens. Word k of the blocks belongs to tokens 16 k to 16 k + 15, so
+// that words and logits are in the same order in vectors of up to 16 lanes.
 inline constexpr Index kNoiseLanes = 16, kNoiseTokens = 64;
 
 constexpr Index noise_block(Index token) {

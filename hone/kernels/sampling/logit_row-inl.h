@@ -22,7 +22,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using LogitTag = hn::CappedTag<float, 16>;
 
-// The largest lane. Highway's EMU128 returns the lowest finite number where all lanes are
+// Returns the largest lane. Highway's EMU128 returns the lowest finite number if all lanes are
 // -infinity.
 HWY_INLINE float largest_logit(hn::Vec<LogitTag> v) {
   const LogitTag d;
@@ -67,7 +67,7 @@ void group_maxima_row(const float* logits, Index count, float* maxima) {
   }
 }
 
-// Whether one of the kLogitGroup logits is >= bound.
+// Returns true if one of the kLogitGroup logits is >= bound.
 HWY_INLINE bool group_reaches(const float* logits, float bound) {
   const LogitTag d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
@@ -91,7 +91,7 @@ Index collect_at_least_row(const float* logits, Index count, float bound, std::i
   for (Index first = 0; first < count; first += kLogitGroup) {
     const Index end = std::min(count, first + kLogitGroup);
     if (end == first + kLogitGroup && !group_reaches(logits + first, bound)) continue;
-    for (Index i = first; i < end; ++i) {  // found <= i, so that there is room for each id
+    for (Index i = first; i < end; ++i) {  // found <= i, so there is space for each id
       ids[found] = static_cast<std::int32_t>(i);
       found += logits[i] >= bound ? 1 : 0;
     }
@@ -99,9 +99,9 @@ Index collect_at_least_row(const float* logits, Index count, float bound, std::i
   return found;
 }
 
-// 2^43 e^x for x <= 0, 0 below -40. Products and sums are rounded apart, because some instruction
-// sets have no fused operation: e^x = 2^n e^r with |r| <= log(2) / 2 and Taylor's series of e^r,
-// whose remainder is below 2^-26.
+// 2^43 e^x for x <= 0; 0 below -40. Products and sums are rounded separately, because some
+// instruction sets have no fused operation. e^x = 2^n e^r with |r| <= log(2) / 2 and the Taylor
+// series of e^r, whose remainder is below 2^-26.
 HWY_INLINE hn::Vec<LogitTag> scaled_exp(hn::Vec<LogitTag> x) {
   const LogitTag d;
   const hn::RebindToSigned<LogitTag> di;
@@ -120,7 +120,7 @@ HWY_INLINE hn::Vec<LogitTag> scaled_exp(hn::Vec<LogitTag> x) {
   return hn::IfThenElse(is_zero, hn::Zero(d), hn::Mul(sum, power));
 }
 
-// Rounds 64 values below 2^51 to integers by the unit in the last place of 2^52.
+// Rounds 64 values below 2^51 to integers by adding 2^52, whose unit in the last place is 1.
 HWY_INLINE void round_to_integers(const float* HWY_RESTRICT values,
                                   std::uint64_t* HWY_RESTRICT out) {
   const hn::CappedTag<double, 8> d;
@@ -134,7 +134,7 @@ HWY_INLINE void round_to_integers(const float* HWY_RESTRICT values,
   }
 }
 
-// The masses of 64 logits.
+// Computes the masses of 64 logits.
 HWY_INLINE void mass_group(const float* logits, float highest, float temperature,
                            std::uint64_t* HWY_RESTRICT masses) {
   const LogitTag d;

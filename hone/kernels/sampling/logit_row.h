@@ -15,20 +15,20 @@ struct LogitRange {
 };
 LogitRange logit_range(const float* logits, Index count);
 
-// The largest of each group of kLogitGroup logits, the last group being shorter.
+// Writes the largest logit of each group of kLogitGroup logits; the last group may be shorter.
 inline constexpr Index kLogitGroup = 64;
 void group_maxima(const float* logits, Index count, float* maxima);
 
-// The index of the first logit >= bound; count if there is none.
+// Returns the index of the first logit >= bound; count if there is none.
 Index first_at_least(const float* logits, Index count, float bound);
 
-// Writes the ascending indices of the logits >= bound to ids [count]. Returns their number.
+// Writes the ascending indices of the logits >= bound to ids [count]. Returns how many there are.
 Index collect_at_least(const float* logits, Index count, float bound, std::int32_t* ids);
 
 // masses[i] = exp((logits[i] - highest) / temperature) in units of 2^-43, to the nearest: within a
 // relative error of 2^-21 (1 + |log mass|) and half a unit. Integers make sums independent of their
-// order. Logits may be -infinity (mass 0); none may exceed `highest`. Returns the sum.
-// Error{InvalidArgument} if count is not 0…2^20 (the sum stays below 2^64), or temperature is not
+// order. Logits may be -infinity (mass 0); none may exceed `highest`. Returns the sum, which stays
+// below 2^64. Throws Error{InvalidArgument} if count is not in 0…2^20, or temperature is not
 // positive.
 std::uint64_t softmax_masses(const float* logits, Index count, float highest, float temperature,
                              std::uint64_t* masses);

@@ -7,8 +7,8 @@
 
 namespace hone::kernels {
 
-// out = S a, or S^T a if transposed. The functions below, one for each way to apply an operator,
-// check nothing.
+// out = S a, or S^T a if transposed. There is one function below for each way to apply an operator.
+// They check nothing.
 template <class T>
 struct SketchProduct {
   const SketchOp& op;

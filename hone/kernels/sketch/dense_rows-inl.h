@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiled once per Highway target; see dense_rows.cc. Every lane computes an entry by the same
-// operations, so that its bits do not depend on its place in a vector.
+// operations, so its bits do not depend on its position in a vector.
 #if defined(HONE_KERNELS_SKETCH_DENSE_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_KERNELS_SKETCH_DENSE_ROWS_INL_H_
 #undef HONE_KERNELS_SKETCH_DENSE_ROWS_INL_H_
@@ -44,7 +44,7 @@ HWY_INLINE hn::Vec<SketchTag<T>> to_real(hn::Vec<IntsOf<T>> v) {
   }
 }
 
-// -0 where the highest bit is set, otherwise 0.
+// -0 if the highest bit is set, otherwise 0.
 template <class T>
 HWY_INLINE hn::Vec<SketchTag<T>> sign_of(hn::Vec<WordsOf<T>> words) {
   const auto bits = hn::And(words, hn::Set(WordsOf<T>(), 0x80000000u));
@@ -56,7 +56,7 @@ HWY_INLINE hn::Vec<SketchTag<T>> sign_of(hn::Vec<WordsOf<T>> words) {
   }
 }
 
-// The coefficients of Taylor's series: (-1)^(k/2) / k!.
+// The coefficients of the Taylor series: (-1)^(k/2) / k!.
 constexpr std::array<double, 18> taylor_series() {
   std::array<double, 18> series{1, 1};
   for (int k = 2; k < 18; ++k) series[k] = -series[k - 2] / (k * (k - 1));
@@ -78,7 +78,7 @@ HWY_INLINE void sine_cosine(V x, V& sine, V& cosine) {
   sine = hn::Mul(sine, x);
 }
 
-// Two normal numbers from two words, as gaussian_ref() in sketch_ref.cc.
+// Computes two normal numbers from two words, like gaussian_ref() in sketch_ref.cc.
 template <class T, class V>
 HWY_INLINE void box_muller(hn::Vec<WordsOf<T>> word, hn::Vec<WordsOf<T>> angle, V scale, V& first,
                            V& second) {
@@ -93,8 +93,8 @@ HWY_INLINE void box_muller(hn::Vec<WordsOf<T>> word, hn::Vec<WordsOf<T>> angle, 
   constexpr double kPi = 3.14159265358979323846;
   V sine, cosine;
   sine_cosine<T>(hn::Mul(turn, hn::Set(d, static_cast<T>(kPi / 4 * 0x1p-31))), sine, cosine);
-  // The highest two bits are the quadrant: odd ones exchange, 2 and 3 negate the sine, 1 and 2 the
-  // cosine.
+  // The highest two bits are the quadrant. Odd quadrants exchange sine and cosine; 2 and 3 negate
+  // the sine, 1 and 2 the cosine.
   const auto exchange = hn::Or(sign_of<T>(hn::ShiftLeft<1>(angle)), hn::Set(d, T{1}));
   const auto is_odd = hn::Lt(exchange, hn::Zero(d));
   const auto cosine_sign = sign_of<T>(hn::Add(angle, hn::Set(dw, 0x40000000u)));
@@ -131,7 +131,7 @@ HWY_INLINE void fill_gaussian_row(const SketchOp& op, Index row, const DensePart
   }
 }
 
-// v, with the other sign where the bit of a lane is set: `lane_bits` holds 1 << lane.
+// Returns v with the sign inverted in lanes whose bit is set; `lane_bits` has 1 << lane.
 template <class T, class V>
 HWY_INLINE V flip_signs(std::uint32_t bits, hn::Vec<hn::RebindToUnsigned<SketchTag<T>>> lane_bits,
                         V v) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiled once per Highway target; see apply_dense.cc. Each sum runs over the depth in ascending
-// order within one lane, so that its bits do not depend on its place in a tile.
+// order within one lane, so its bits do not depend on its position in a tile.
 #if defined(HONE_KERNELS_SKETCH_DENSE_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_KERNELS_SKETCH_DENSE_TILE_INL_H_
 #undef HONE_KERNELS_SKETCH_DENSE_TILE_INL_H_
@@ -21,8 +21,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 using TileTag = hn::CappedTag<T, static_cast<std::size_t>(kWidestPanel<T> / 2)>;
 
-// kRows rows of weights times a panel of two vectors. Twelve sums and three operands fit the 16
-// registers of AVX2. They are separate variables, because sizeless vectors cannot form arrays.
+// Multiplies kRows rows of weights by a panel of two vectors. Twelve sums and three operands fit
+// the 16 registers of AVX2. They are separate variables, because sizeless vectors cannot form
+// arrays.
 template <int kRows, class T>
 HWY_INLINE void add_products(const DenseTile<T>& tile, Index row, T* HWY_RESTRICT to) {
   const TileTag<T> d;
@@ -59,7 +60,7 @@ HWY_INLINE void add_products(const DenseTile<T>& tile, Index row, T* HWY_RESTRIC
   if constexpr (kRows > 5) finish(5, a5, b5);
 }
 
-// The panel of columns [at, at + two vectors) of b, with zeros behind the last.
+// Packs the panel of columns [at, at + two vectors) of b, with zeros after the last column.
 template <class T>
 HWY_INLINE void pack_panel(const DenseTile<T>& tile, Index at) {
   const TileTag<T> d;
@@ -88,7 +89,7 @@ HWY_INLINE void multiply_tile(const DenseTile<T>& tile) {
   for (Index at = 0; at < tile.width; at += panel_width) {
     pack_panel(tile, at);
     T* to = tile.sums + at;
-    for (Index group = 0; group < groups; ++group) {  // of sizes that differ by 1 at most
+    for (Index group = 0; group < groups; ++group) {  // group sizes differ by 1 at most
       const Index row = group * tile.rows / groups;
       switch ((group + 1) * tile.rows / groups - row) {
         case 1:

@@ -10,11 +10,11 @@ template <class T>
 inline constexpr Index kWidestPanel = 2 * kCacheLine / Index{sizeof(T)};
 
 // sums [rows, width] += weights [rows, depth] b [depth, width]. Rows of sums have space for `width`
-// rounded up to kWidestPanel numbers, what is behind `width` is undefined.
+// rounded up to kWidestPanel numbers; the contents after `width` are undefined.
 template <class T>
 struct DenseTile {
   const T* weights = nullptr;
-  Index row_step = 0, depth_step = 0;  // of weights
+  Index row_step = 0, depth_step = 0;  // strides of weights
   Index rows = 0, depth = 0, width = 0;
   const T* b = nullptr;
   Index b_row_stride = 0, b_col_stride = 0;

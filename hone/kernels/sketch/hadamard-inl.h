@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiled once per Highway target; see hadamard.cc. Stages run in ascending order of their
-// distance, and each output is one sum or difference, so that its bits are those of the textbook
+// distance, and each output is one sum or difference, so the bits are the same as in the textbook
 // loop.
 #if defined(HONE_KERNELS_SKETCH_HADAMARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_KERNELS_SKETCH_HADAMARD_INL_H_
@@ -31,7 +31,7 @@ HWY_INLINE void butterfly(V& a, V& b) {
   a = sum;
 }
 
-// -0 in lanes whose number has this bit, otherwise 0.
+// -0 in lanes whose number has this bit set, otherwise 0.
 template <class T>
 HWY_INLINE hn::Vec<HadamardTag<T>> lane_signs(int bit) {
   const HadamardTag<T> d;
@@ -42,7 +42,8 @@ HWY_INLINE hn::Vec<HadamardTag<T>> lane_signs(int bit) {
   return hn::IfThenElseZero(is_set, hn::SignBit(d));
 }
 
-// The stages within a vector; the signs are lane_signs() of 1, 2 and the lanes of 128 bits.
+// Runs the stages within a vector. The signs are lane_signs() of 1, of 2 and of the lanes in 128
+// bits.
 template <class T, class V>
 HWY_INLINE V transform_lanes(V v, [[maybe_unused]] V signs1, [[maybe_unused]] V signs2,
                              [[maybe_unused]] V signs_block) {
@@ -58,8 +59,8 @@ HWY_INLINE V transform_lanes(V v, [[maybe_unused]] V signs1, [[maybe_unused]] V 
   return v;
 }
 
-// kStages stages of x [size], the first of which combines numbers `distance` apart, a multiple of
-// the vector's length. With kLanes those within a vector come before.
+// Runs kStages stages of x [size]. The first stage combines numbers `distance` apart, which must be
+// a multiple of the vector's length. With kLanes, the stages within a vector run before.
 template <int kStages, bool kLanes, class T>
 HWY_INLINE void sweep(T* HWY_RESTRICT x, Index size, Index distance) {
   const HadamardTag<T> d;
@@ -107,7 +108,7 @@ HWY_INLINE void sweep(T* HWY_RESTRICT x, Index size, Index distance) {
   }
 }
 
-// All stages of x [size] from `distance` on.
+// Runs all stages of x [size] from `distance` on.
 template <class T>
 HWY_INLINE void sweep_from(T* x, Index size, Index distance) {
   int stages = 0;
@@ -118,7 +119,7 @@ HWY_INLINE void sweep_from(T* x, Index size, Index distance) {
   for (; distance < size; distance *= 8) sweep<3, false>(x, size, distance);
 }
 
-// Stages of distance `width` and more of x [size].
+// Runs the stages of x [size] with a distance of `width` or more.
 template <class T>
 HWY_INLINE void transform(T* x, Index size, Index width) {
   constexpr Index kBlock = 16384 / sizeof(T);  // half of the smallest level-1 caches

@@ -19,7 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 using RowTag = hn::CappedTag<T, 64 / sizeof(T)>;
 
-// -0 for an odd entry, otherwise 0. Without a branch, which signs would make unpredictable.
+// -0 for an odd entry, otherwise 0. Has no branch, because random signs are unpredictable.
 template <class D>
 HWY_INLINE hn::Vec<D> entry_sign(D d, std::uint32_t entry) {
   const hn::RebindToUnsigned<D> du;
@@ -27,7 +27,8 @@ HWY_INLINE hn::Vec<D> entry_sign(D d, std::uint32_t entry) {
   return hn::BitCast(d, hn::Set(du, static_cast<Bits>(Bits{entry} << (8 * sizeof(Bits) - 1))));
 }
 
-// Adds row i of `from` with the signs of vector i to the rows of `to` at its positions.
+// Adds row i of `from`, with the signs of vector i, to the rows of `to` at the positions of vector
+// i.
 template <class T>
 HWY_INLINE void scatter_rows(const SparseRows<T>& rows) {
   const RowTag<T> d;
@@ -49,8 +50,8 @@ HWY_INLINE void scatter_rows(const SparseRows<T>& rows) {
   }
 }
 
-// kVectors vectors of row i of `to` from column j on: scale times the sum of the rows of `from` at
-// the positions of vector i, with its signs.
+// Computes kVectors vectors of row i of `to` from column j on: scale times the sum of the rows of
+// `from` at the positions of vector i, with its signs.
 template <int kVectors, class T, class D>
 HWY_INLINE void gather_columns(const SparseRows<T>& rows, D d, Index i, Index j) {
   const auto lanes = static_cast<Index>(hn::Lanes(d));

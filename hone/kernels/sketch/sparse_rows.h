@@ -7,8 +7,8 @@
 
 namespace hone::kernels {
 
-// Sums of whole rows of `width` adjacent numbers: `count` vectors with nnz entries each, as
-// draw_vectors() writes them.
+// Sums of whole rows of `width` adjacent numbers: `count` vectors with nnz entries each, in the
+// format of draw_vectors().
 template <class T>
 struct SparseRows {
   const std::uint32_t* entries = nullptr;
@@ -17,7 +17,7 @@ struct SparseRows {
   Index from_stride = 0;
   T* to = nullptr;
   Index to_stride = 0;
-  T scale = 1;  // of gather_rows
+  T scale = 1;  // for gather_rows
 };
 
 }  // namespace hone::kernels

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of sketch operators share: matrices with strides, and their checks.
+// Shared by the kernels of sketch operators: matrices with strides, and their checks.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@ auto as_strided(const BasicTensorView<Byte>& view) {
       view.template as<T>(), view.shape[0], view.shape[1], view.strides[0], view.strides[1]};
 }
 
-// to [rows, cols], rows `stride` apart, = from. Both this and unpack() walk along the side of the
-// smaller stride.
+// Copies `from` to to [rows, cols], whose rows are `stride` apart. The inner loop of this and of
+// unpack() runs along the smaller stride.
 template <class T>
 void pack(const Strided<const T>& from, T* to, Index stride) {
   if (from.row_stride < from.col_stride) {
@@ -43,7 +43,7 @@ void pack(const Strided<const T>& from, T* to, Index stride) {
   }
 }
 
-// to = scale * from [rows, cols], rows `stride` apart.
+// to = scale * from [rows, cols], whose rows are `stride` apart.
 template <class T>
 void unpack(const T* from, Index stride, T scale, const Strided<T>& to) {
   if (to.row_stride < to.col_stride) {
@@ -57,17 +57,17 @@ void unpack(const T* from, Index stride, T scale, const Strided<T>& to) {
   }
 }
 
-// The bytes from the first to behind the last element of a matrix.
+// The bytes from the first element of a matrix to the end of the last one.
 struct ByteRange {
   const std::byte *begin = nullptr, *end = nullptr;
 
   bool overlaps(const ByteRange& other) const { return begin < other.end && other.begin < end; }
 };
 
-// Error{InvalidArgument} that begins with [op] and names the view unless it is a matrix in f32 or
-// f64 with data, without negative sizes or strides, and inside the address space.
+// Throws Error{InvalidArgument} that begins with [op] and names the view unless it is a matrix in
+// f32 or f64 with data, without negative sizes or strides, and inside the address space.
 ByteRange check_matrix(std::string_view op, std::string_view name, const ConstTensorView& view);
-// The same, and unless the elements are apart: one dimension steps over the other.
+// Like check_matrix(); also throws if two elements of the output overlap.
 ByteRange check_output(std::string_view op, std::string_view name, const ConstTensorView& view);
 
 }  // namespace hone::kernels

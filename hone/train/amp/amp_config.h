@@ -9,11 +9,11 @@ namespace hone::amp {
 
 struct AmpOptions;
 
-// The number of consecutive skipped steps after which a run ends. Halving a loss scale of 65536
-// this often gives 2^-9, where no gradient of a sane model overflows.
+// Number of consecutive skipped steps after which a run ends. This many halvings reduce a loss
+// scale of 65536 to 2^-9, at which no gradient of a sane model overflows.
 inline constexpr Index kMaxSkippedSteps = 25;
 
-// [amp]: what forward passes multiply in, and the loss scale of fp16.
+// [amp]: the precision of products in forward passes, and the loss scale of fp16.
 struct AmpConfig {
   std::string precision = "fp32";  // bf16, fp16, auto
   double init_scale = 65536;
@@ -22,9 +22,10 @@ struct AmpConfig {
 };
 
 void add_entries(ConfigEntries& entries, AmpConfig& amp);
-// Error{InvalidArgument} names the key.
+// Throws Error{InvalidArgument} that names the key if a value is out of range.
 void check_config(const AmpConfig& amp);
-// The options of a configuration whose precision is no longer auto. Only fp16 gets a GradScaler.
+// Returns the options of a configuration whose precision is not "auto". Only fp16 gets a
+// GradScaler.
 AmpOptions amp_options(const AmpConfig& amp);
 
 }  // namespace hone::amp

@@ -17,15 +17,15 @@ enum class AmpPhase { Forward, Backward, Optimizer };
 
 struct AmpStep {
   Index step = 0;
-  double scale = 1;  // in force during the step
+  double scale = 1;  // in effect during the step
   bool found_inf = false, stepped = false;
 };
 
-// What a run under mixed precision observed. One thread records.
+// Observations of a run under mixed precision. Only one thread may record.
 class AmpStats {
  public:
-  // Measures the seconds of a scope. Both ends wait for the device, so that a phase contains only
-  // its own work.
+  // Measures the seconds of a scope. Waits for the device at both ends, so that a phase contains
+  // only its own work.
   class Timer {
    public:
     Timer(AmpStats& stats, AmpPhase phase);
@@ -48,10 +48,10 @@ class AmpStats {
   // Call it after every update(). It stores 32 bytes per step.
   void record(Index step, const ScaleUpdate& update);
   void record(const AmpStep& step) { history_.push_back(step); }
-  // Adds the gradients of a step to the range statistics. Those with an inf or NaN are left out:
-  // they say nothing about the range, and found_inf counts them.
+  // Adds the gradients of a step to the range statistics. Ignores gradients with an inf or NaN:
+  // they carry no information about the range, and found_inf counts them.
   void observe(const GradientStatistics& gradients);
-  // Keeps the largest of the peaks passed in, and the process's current peak of resident memory.
+  // Raises the recorded peaks to this value and to the peak of resident memory of this process.
   void note_memory(Index allocator_peak_bytes);
 
   const std::vector<AmpStep>& history() const { return history_; }
@@ -74,7 +74,7 @@ class AmpStats {
   Index peak_rss_bytes_ = 0, allocator_peak_bytes_ = 0;
 };
 
-// Statistics over the recorded steps; empty where there was no data. Fractions of gradients refer
+// Statistics over the recorded steps. Fields without data are empty. Fractions of gradients refer
 // to the nonzero ones.
 struct AmpAnalysis {
   std::string precision;
@@ -84,17 +84,17 @@ struct AmpAnalysis {
   std::optional<double> average_scale;
   std::optional<double> scale_variance;           // population
   std::optional<double> scale_stability;          // 1 / (1 + variance / average²)
-  std::optional<double> final_scale;              // in force in the last step
-  std::optional<double> steps_between_overflows;  // mean; two overflows at least
+  std::optional<double> final_scale;              // in effect in the last step
+  std::optional<double> steps_between_overflows;  // mean; needs at least two overflows
   std::optional<double> underflow_fraction, subnormal_fraction;
   std::optional<double> error_norm;      // ‖g - g₁₆‖₂ over all observed gradients
-  std::optional<double> relative_error;  // the same / ‖g‖₂
+  std::optional<double> relative_error;  // error_norm / ‖g‖₂
   GradientStatistics gradients;
   double forward_seconds = 0, backward_seconds = 0, optimizer_seconds = 0;
   Index peak_rss_bytes = 0, allocator_peak_bytes = 0;
 };
 AmpAnalysis analyze(const AmpStats& stats);
-// Absent figures are null. The histogram lists [exponent, count] of the bins in use, |g| ≤
+// Empty values become null. The histogram lists [exponent, count] of each nonempty bin, where |g| ≤
 // 2^exponent.
 Json to_json(const AmpAnalysis& analysis);
 

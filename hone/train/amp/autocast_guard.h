@@ -10,24 +10,24 @@
 
 namespace hone::amp {
 
-// What ran: "cpu BFloat16", or "inactive: …" with the reason.
+// What autocast does in a scope: "cpu BFloat16", or "inactive: …" with the reason.
 struct AutocastReport {
   bool active = false;
   c10::DeviceType device = c10::DeviceType::CPU;
-  at::ScalarType dtype = at::kFloat;  // operators that autocast lowers run in; fp32 when inactive
+  at::ScalarType dtype = at::kFloat;  // type of operators that autocast lowers; fp32 if inactive
   std::string reason;                 // why inactive
 
   std::string describe() const;
 };
 
-// What a guard would report: whether the device is present, supports autocast, and multiplies in
-// that type (tested once per process and pair).
+// Returns the report that a guard would have. Checks that the device is present, supports autocast,
+// and multiplies in this type. The multiplication is tested once per process, device and type.
 AutocastReport probe_autocast(c10::DeviceType device, at::ScalarType dtype);
 
-// Autocast for a scope, on this thread, with Python's semantics: guards nest, enabled = false
-// switches it off inside, and leaving the scope (also by an exception) restores what was before.
-// Leaving the outermost guard drops the cached casts of weights. Where autocast is not available,
-// the scope runs in fp32 and the report says why.
+// Enables autocast on this thread for a scope, with Python's semantics: guards nest, and enabled =
+// false disables it inside. The end of the scope (also by an exception) restores the previous
+// state. The end of the outermost scope drops the cached casts of weights. If autocast is not
+// available, the scope runs in fp32 and the report states why.
 class AutocastGuard {
  public:
   AutocastGuard(c10::DeviceType device, at::ScalarType dtype, bool enabled = true);
@@ -46,12 +46,13 @@ class AutocastGuard {
 
 struct PrecisionChoice {
   bool use_bf16 = false;
-  RatioInterval speedup;  // of bf16 over fp32; 1 where it could not be measured
+  RatioInterval speedup;  // of bf16 over fp32; 1 if it could not be measured
   std::string reason;     // one sentence
 };
 
-// Times `forward` with and without bf16 autocast, interleaved; bf16 is chosen only when it is
-// faster over the whole 95 % interval. (Without bf16 instructions a CPU runs it slower than fp32.)
+// Times `forward` with and without bf16 autocast, interleaved. Chooses bf16 only if the whole 95 %
+// interval of the speedup is above 1. (A CPU without bf16 instructions is slower in bf16 than in
+// fp32.)
 PrecisionChoice choose_precision(const std::function<void()>& forward, c10::DeviceType device,
                                  Measurer& measurer, const MeasureOptions& options = {});
 inline bool bf16_is_faster(const std::function<void()>& forward, c10::DeviceType device,

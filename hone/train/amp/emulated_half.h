@@ -9,11 +9,11 @@
 
 namespace hone::amp {
 
-// fp16's numerics in fp32 arithmetic, so that overflow, underflow and loss scaling are real on a
-// CPU. Rounding is to nearest, ties to even; values from 65,520 on become infinite.
+// Emulates fp16 in fp32 arithmetic, so that overflow, underflow and loss scaling occur on a CPU.
+// Rounds to nearest, ties to even; values from 65,520 on become infinite.
 
-// Each element rounded to fp16 and back. Differentiable: the gradient is rounded likewise. Error{
-// Unsupported} for anything but fp32 on the CPU.
+// Rounds each element to fp16 and back. Differentiable: the gradient is rounded likewise. Throws
+// Error{Unsupported} unless the tensor is fp32 on the CPU.
 torch::Tensor round_through_half(const torch::Tensor& tensor);
 
 // Rounds the inputs and outputs of every layer and their gradients, and each parameter's gradient

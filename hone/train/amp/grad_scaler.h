@@ -17,14 +17,14 @@ using kernels::GradWriteBack;
 using kernels::StepControl;
 using kernels::StepReport;
 
-// The first four fields are those of torch.amp.GradScaler, with its defaults.
+// The first four fields match torch.amp.GradScaler, including the defaults.
 struct GradScalerOptions {
   double init_scale = 65536;
   double growth_factor = 2;     // above 1
   double backoff_factor = 0.5;  // between 0 and 1
   Index growth_interval = 2000;
-  bool enabled = true;  // false: losses are not scaled and step() is the optimizer's
-  // Beyond Python's.
+  bool enabled = true;  // false: scale() returns the loss, and step() only steps the optimizer
+  // Not in Python.
   bool dynamic = true;  // false: the scale never changes; overflow steps are still skipped
   // Number of overflow steps before the scale backs off. After that, every overflow step lowers it
   // until the scale has grown again.
@@ -32,9 +32,9 @@ struct GradScalerOptions {
   double min_scale = 0, max_scale = std::numeric_limits<float>::max();
 };
 
-// One iteration, as update() closes it.
+// The result of one iteration, as update() returns it.
 struct ScaleUpdate {
-  double scale = 1;  // that was in force
+  double scale = 1;  // during this iteration
   double next_scale = 1;
   bool found_inf = false;  // in a gradient of any optimizer
   bool stepped = false;    // every optimizer that was unscaled or stepped did step
@@ -42,41 +42,47 @@ struct ScaleUpdate {
 
 // Loss scaling with the semantics of Python's torch.amp.GradScaler:
 //   scaler.scale(loss).backward();  scaler.step(optimizer);  scaler.update();
-// The scale is an fp32 number and follows Python's bit for bit. The order of calls per optimizer is
-// [unscale_], step, update; any other order throws Error{InvalidArgument} that names the call.
+// The scale is an fp32 number and matches the scale of Python bit for bit. The order of calls for
+// each optimizer is [unscale_], step, update. Any other order throws Error{InvalidArgument} that
+// names the call.
 //
-// With hone's optimizers, step() is one call of step_with: the finite check, unscaling, clipping
-// and the update run in its fused passes, and gradients stay unchanged unless `control.grad` says
-// otherwise. Other torch::optim::Optimizers get their gradients unscaled in one sweep first. A step
-// with an inf or NaN gradient changes no parameter and no state.
+// hone's optimizers run the whole step in one call of step_with: the finite check, unscaling,
+// clipping and the update share its fused passes. Gradients stay unchanged unless `control.grad`
+// says otherwise. Other torch::optim::Optimizers first get their gradients unscaled in one sweep. A
+// step with an inf or NaN gradient changes no parameter and no state.
 //
-// bf16 has fp32's range and needs no scaler.
+// bf16 has the range of fp32 and needs no scaler.
 class GradScaler {
  public:
   explicit GradScaler(GradScalerOptions options = {});
 
   // loss · scale.
   torch::Tensor scale(const torch::Tensor& loss);
-  // Each output · scale, with the type and on the device that it has.
+  // Returns each output · scale, with the type and device of the output.
   std::vector<torch::Tensor> scale(const std::vector<torch::Tensor>& outputs);
 
-  // Divides the gradients by the scale, so that they can be inspected or clipped before step(),
-  // which then does not divide again. Records inf and NaN. May be called once per optimizer and
-  // iteration. Error{Unsupported} for fp16 gradients, which lose what unscaling makes small.
+  // Divides the gradients by the scale, so that they can be inspected or clipped before step().
+  // That step() does not divide again. Records inf and NaN. May be called once per optimizer and
+  // iteration. Throws Error{Unsupported} for fp16 gradients, where small unscaled values would be
+  // lost.
   void unscale_(torch::optim::Optimizer& optimizer);
 
-  // Steps unless a gradient is inf or NaN. `control` is as in MultiTensorOptimizer::step_with:
+  // Steps unless a gradient is inf or NaN. `control` is as in MultiTensorOptimizer::step_with. For
+  // example,
   //   scaler.step(optimizer, {.clip_norm = 1, .grad = GradWriteBack::Zero});
   // unscales, clips, steps and clears. control.inv_scale multiplies 1 / scale (1 / accumulated
-  // weight). hone's optimizers take fp16 gradients, which they unscale in fp32. For others these
-  // are unsupported, as are `checked` and `ema_decay`, and GradWriteBack::None leaves gradients
-  // unscaled and clipped, too.
+  // weight).
+  //
+  // hone's optimizers accept fp16 gradients and unscale them in fp32. Other optimizers do not
+  // support fp16 gradients, `checked` or `ema_decay`, and GradWriteBack::None leaves their
+  // gradients unscaled and clipped.
   StepReport step(torch::optim::Optimizer& optimizer, const StepControl& control = {});
 
-  // Found in any optimizer: scale ← backoff · scale, tracker 0. Else tracker + 1; when that is the
-  // growth interval, scale ← growth · scale if that is finite, and tracker 0.
+  // Ends the iteration. If any optimizer found inf or NaN: scale ← backoff · scale, tracker ← 0.
+  // Otherwise tracker ← tracker + 1. When the tracker reaches the growth interval: scale ← growth ·
+  // scale if that is finite, and tracker ← 0.
   ScaleUpdate update();
-  // Sets the scale instead.
+  // Ends the iteration and sets this scale.
   ScaleUpdate update(double new_scale);
 
   double get_scale() const { return options_.enabled ? double{scale_} : 1.0; }

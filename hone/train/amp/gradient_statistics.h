@@ -10,35 +10,36 @@
 
 namespace hone::amp {
 
-// What fp16 does to gradients at a loss scale; add those of several steps with +=.
+// Statistics of the effect of fp16 on gradients at a loss scale. Add several steps with +=.
 using GradientStatistics = kernels::F16Statistics;
 
-// One sweep over the gradients, which are factor · tensor (1 / scale while they still carry the
-// loss scale): exponents, and what fp16(scale · g) loses. Undefined tensors are skipped. Counts and
-// sums are the same for any number of threads. fp32 tensors on the CPU are read in place; other
-// types and devices are copied first. Error{InvalidArgument} unless factor and scale are positive
-// fp32 numbers, Unsupported for sparse gradients.
+// Measures exponents, and the loss of fp16(scale · g), in one sweep. A gradient g is factor ·
+// tensor; pass 1 / scale as the factor while tensors carry the loss scale. Skips undefined tensors.
+// Counts and sums do not depend on the number of threads. Reads fp32 tensors on the CPU in place,
+// and copies others first. Throws Error{InvalidArgument} unless factor and scale are positive fp32
+// numbers, and Error{Unsupported} for sparse gradients.
 GradientStatistics measure_gradients(std::span<const torch::Tensor> gradients, double scale,
                                      double factor = 1);
 GradientStatistics measure_gradients(torch::optim::Optimizer& optimizer, double scale,
                                      double factor = 1);
 
-// Share of the gradients other than 0 that fp16 turns into 0 at the scale 2^exponent.
+// Returns the share of nonzero gradients that fp16 turns into 0 at the scale 2^exponent.
 double underflow_fraction(const GradientStatistics& statistics, int exponent);
 
 struct ScalePoint {
   double scale = 1;               // a power of two
-  double underflow_fraction = 0;  // of the gradients other than 0
+  double underflow_fraction = 0;  // share of the nonzero gradients
   bool fits = true;               // scale · max|g| ≤ 65,504
 };
 struct ScaleAdvice {
   double scale = 1;
-  std::vector<ScalePoint> curve;  // 2^0 … 2^24, and up to the advised scale where that lies outside
+  std::vector<ScalePoint> curve;  // 2^0 … 2^24, extended to the advised scale if necessary
 };
 
-// The largest power of two with scale · max|g| · 2^headroom_bits ≤ 65,504 within [2^-126, 2^126],
-// which loses least to underflow; the current scale if only zeros, or nothing, were measured.
-// Throws Error{InvalidArgument} if an inf or NaN was measured or headroom_bits is not in [0, 30].
+// Returns the largest power of two in [2^-126, 2^126] with scale · max|g| · 2^headroom_bits ≤
+// 65,504: larger scales lose less to underflow. Returns the current scale if nothing but zeros was
+// measured. Throws Error{InvalidArgument} if an inf or NaN was measured or headroom_bits is not in
+// [0, 30].
 ScaleAdvice recommend_scale(const GradientStatistics& statistics, double current_scale,
                             int headroom_bits = 1);
 

@@ -14,13 +14,13 @@
 
 namespace hone::amp {
 
-// The precision of products in forward passes, whether losses are scaled, and what happens to a
-// step whose gradient is not finite.
+// The precision of products in forward passes, loss scaling, and the treatment of a step whose
+// gradient is not finite.
 struct AmpOptions {
-  at::ScalarType precision = at::kFloat;  // kBFloat16 and kHalf: an autocast scope of `device`
+  at::ScalarType precision = at::kFloat;  // kBFloat16 or kHalf: autocast on `device`
   c10::DeviceType device = at::kCPU;
   std::optional<amp::GradScalerOptions> scaler;
-  bool skip_nonfinite = false;                 // skips such a step; with a scaler it always does
+  bool skip_nonfinite = false;  // skip steps that are not finite; always true with a scaler
   Index max_skipped_steps = kMaxSkippedSteps;  // this many in a row end the run
 };
 
@@ -32,13 +32,13 @@ struct PrecisionStep {
   std::optional<Index> growth_tracker;  // after the update
 };
 
-// The mixed-precision part of a training step. Weights, gradients and state stay fp32; without
-// AmpOptions the results keep every bit.
+// The mixed-precision part of a training step. Weights, gradients and state stay fp32. Default
+// AmpOptions do not change a bit of the results.
 class MixedPrecision {
  public:
   explicit MixedPrecision(const AmpOptions& options);
 
-  // Whether a step whose gradient is not finite is skipped.
+  // True if steps with a gradient that is not finite are skipped.
   bool skips() const { return scaler_.has_value() || options_.skip_nonfinite; }
   // The current loss scale; nothing if losses are not scaled.
   std::optional<double> loss_scale() const;
@@ -47,15 +47,15 @@ class MixedPrecision {
   amp::AutocastGuard autocast() const;
   torch::Tensor scale(const torch::Tensor& loss);
   // Unscales the gradients, runs the optimizer's step and then the scaler's update. A step whose
-  // gradient is not finite changes nothing. Throws Error{Internal} that names `step` (from 0) if it
-  // may not be skipped, and after max_skipped_steps in a row. `loss` is called for messages only,
-  // because reading it may wait for a device.
+  // gradient is not finite changes nothing. Throws Error{Internal} that names `step` (from 0) if
+  // the step may not be skipped, or after max_skipped_steps skipped steps in a row. Calls `loss`
+  // only to form messages, because that may wait for a device.
   PrecisionStep step(optim::MultiTensorOptimizer& optimizer, optim::StepControl control, Index step,
                      const std::function<double()>& loss);
 
   // The scaler's state; null without a scaler.
   Json state_dict() const;
-  // Throws Error{InvalidArgument} if one has a scaler and the other does not.
+  // Throws Error{InvalidArgument} if only one of the state and this object has a scaler.
   void load_state_dict(const Json& state);
 
  private:

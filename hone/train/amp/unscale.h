@@ -13,21 +13,21 @@ struct UnscaleResult {
   double norm = -1;            // 2-norm of the gradients after unscaling; -1: not requested
 };
 
-// g ← inv_scale · g for every gradient of the optimizer and the finite check, in one sweep over
-// them. fp32 gradients on the CPU go through hone's kernel in one parallel loop, which computes the
-// norm at no extra cost; the others (fp64, bf16, other devices) go through ATen's, whose result is
-// read once per device. Throws an error that names `op`, and changes no gradient: InvalidArgument
-// if no parameter has a gradient, Unsupported for fp16 or sparse gradients.
+// Computes g ← inv_scale · g for every gradient of the optimizer, and checks that all are finite,
+// in one sweep. fp32 gradients on the CPU use hone's kernel in one parallel loop, which computes
+// the norm at no extra cost. Others (fp64, bf16, other devices) use ATen, whose result is read once
+// per device. Throws an error that names `op`, and changes no gradient: InvalidArgument if no
+// parameter has a gradient, Unsupported for fp16 or sparse gradients.
 UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& optimizer,
                                 double inv_scale, bool want_norm);
 
-// The checks of unscale_gradients, for an optimizer that unscales in its step: a look at each
-// parameter, none at its gradient's values. fp16 gradients are fine there.
+// Does the checks of unscale_gradients for an optimizer that unscales in its own step. Reads no
+// gradient values, and accepts fp16 gradients.
 void check_gradients(std::string_view op, torch::optim::Optimizer& optimizer);
 
-// p-norm of all gradients, as StepControl::norm_type, in a sweep of its own.
+// Returns the p-norm of all gradients (see StepControl::norm_type). Takes a sweep of its own.
 double measure_norm(std::string_view op, torch::optim::Optimizer& optimizer, double norm_type);
-// Every gradient within ±limit; NaN stays NaN.
+// Clamps every gradient to ±limit; NaN stays NaN.
 void limit_gradients(std::string_view op, torch::optim::Optimizer& optimizer, double limit);
 
 }  // namespace hone::amp

@@ -9,20 +9,20 @@
 
 namespace hone::linalg {
 
-// S [op.rows, op.cols] as a tensor of these options. Types other than f64 are f32 rounded, so that
-// no ±1 becomes 0, also in fp16 and bf16. Error{InvalidArgument} on an operator out of range and on
-// a type that is not a real floating-point type.
+// Returns S [op.rows, op.cols] as a tensor with these options. Types other than f64 are rounded
+// from f32, so that no ±1 becomes 0, also in fp16 and bf16. Throws Error{InvalidArgument} for an
+// operator out of range, and for a type that is not a real floating-point type.
 at::Tensor dense(const kernels::SketchOp& op, const at::TensorOptions& options = {});
 
-// Replaces `axis` of x by an axis of `new_size`: S applied to every vector along it. `axis` may
-// count from the end. The result has the type and device of x; bf16 and fp16 are summed in f32. S
-// is never stored on the CPU.
+// Applies S to every vector along `axis` of x, which gives that axis the size `new_size`. `axis`
+// may count from the end. The result has the type and device of x; bf16 and fp16 are summed in f32.
+// On the CPU, S is never stored.
 //
-// op.rows and op.cols are filled in where they are 0. A sketch makes an axis shorter; one that
-// makes it longer is refused unless op.rows asks for that size too.
+// If op.rows and op.cols are 0, they are set to these sizes. A sketch makes an axis shorter. A
+// larger `new_size` is refused unless op.rows also requests it.
 //
-// Error{InvalidArgument} on a type that is not a real floating-point type, an axis or a size out of
-// range, or rows or cols that differ from the sizes.
+// Throws Error{InvalidArgument} for a type that is not a real floating-point type, an axis or a
+// size out of range, and rows or cols that differ from the sizes.
 at::Tensor sketch_tensor(const at::Tensor& x, Index axis, Index new_size, kernels::SketchOp op);
 
 namespace detail {

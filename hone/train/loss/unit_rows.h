@@ -7,18 +7,18 @@
 
 namespace hone::loss {
 
-// What the losses over all rows of a batch share.
+// Shared by the losses over all rows of a batch.
 
-// Throws Error{InvalidArgument} for op unless features are floating-point [rows, dim], neither of
-// them 0, and targets int64 [rows] on the same device.
+// Throws Error{InvalidArgument} that names `op` unless features are floating-point [rows, dim] with
+// both sizes above 0, and targets are int64 [rows] on the same device.
 void check_rows(std::string_view op, const torch::Tensor& features, const torch::Tensor& targets);
 
-// Features [rows, dim], each row divided by its Euclidean norm, but by no less than 1e-12: fp64 for
-// fp64 features, otherwise fp32. The gradient of a row below that norm is that of a division by
-// 1e-12, beyond what fp16 features can hold.
+// Divides each row of features [rows, dim] by its Euclidean norm, or by 1e-12 if that is larger.
+// Returns fp64 for fp64 features, otherwise fp32. Below that norm, the gradient is that of a
+// division by 1e-12, which can exceed the range of fp16 features.
 torch::Tensor unit_rows(const torch::Tensor& features);
 
-// Whether j is another row of the class of row i: bool [rows, rows].
+// bool [rows, rows]: true if i ≠ j and both rows have the same class.
 torch::Tensor positive_pairs(const torch::Tensor& targets);
 
 }  // namespace hone::loss

@@ -57,8 +57,8 @@ class PhaseScope {
   Phase before_;
 };
 
-// While it exists, an allocation that would raise the count above `bytes` throws
-// c10::OutOfMemoryError. Of nested limits, the innermost applies. Needs a MemoryMeter.
+// In this scope, an allocation that would raise the count above `bytes` throws
+// c10::OutOfMemoryError. The innermost limit applies. Needs a MemoryMeter.
 class MemoryLimit {
  public:
   explicit MemoryLimit(Index bytes);

@@ -14,25 +14,25 @@ struct HeadLayout {
   Index heads = 0, kv_heads = 0, head_dim = 0;
   Index width() const { return (heads + 2 * kv_heads) * head_dim; }
 };
-// What some families do besides. The defaults are those of Llama.
+// Differences from Llama in some model families. The defaults are for Llama.
 struct AttentionTraits {
   // Weights of RMS norms of q and k before RoPE: [head_dim] of each head, or [heads·head_dim] of
   // all heads of a position together; undefined: no norm.
   torch::Tensor q_norm = {}, k_norm = {};
   double norm_eps = 1e-6;
-  double scale = 0;         // of scores; 0: 1/√head_dim
-  torch::Tensor mask = {};  // of window_mask(); undefined: a position sees all before it
+  double scale = 0;         // factor of the scores; 0: 1/√head_dim
+  torch::Tensor mask = {};  // from window_mask(); undefined: a position sees all earlier ones
 };
 
-// qkv [batch, positions, heads q | kv_heads k | kv_heads v] before norms and RoPE -> [batch,
-// positions, heads·head_dim]; half-split RoPE from position 0, causal. f32 tensors on the CPU use
-// hone's kernels and LibTorch's flash attention, all others the composed operators below, which are
-// also the tests' oracle.
+// Causal attention with half-split RoPE from position 0. Maps qkv [batch, positions, heads q |
+// kv_heads k | kv_heads v], before norms and RoPE, to [batch, positions, heads·head_dim]. f32
+// tensors on the CPU use hone's kernels and LibTorch's flash attention. All others use the composed
+// operators below, which are also the reference for tests.
 torch::Tensor causal_attention(const torch::Tensor& qkv, const RopeTable& rope,
                                const HeadLayout& layout, const AttentionTraits& traits = {});
 
-// What is added to scores [positions, positions] where a position sees itself and the window - 1
-// before it: 0 for those, else -infinity. f32 on the device of `options`.
+// Returns a mask [positions, positions] to add to scores, f32 on the device of `options`: 0 for a
+// position itself and the window - 1 positions before it, -infinity elsewhere.
 torch::Tensor window_mask(Index positions, Index window, const torch::TensorOptions& options);
 
 namespace composed {

@@ -19,7 +19,7 @@ namespace hone::nn {
 struct TensorRequest {
   std::string name;
   std::vector<std::int64_t> sizes;
-  double value = 0;  // initial value of a new model, unless std > 0 selects normal(0, std)
+  double value = 0;  // initial value if std is 0; otherwise normal(0, std)
   double std = 0;
   torch::ScalarType type = torch::kFloat;
 };
@@ -30,14 +30,14 @@ TensorSource new_tensors(std::uint64_t seed);
 struct ConvShape {
   Index in = 0, out = 0;  // channels
   Index kernel = 3, stride = 1;
-  Index groups = 0;  // of the normalization
+  Index groups = 0;  // groups of the normalization; 0: BatchNorm
 };
 
-// What batch normalization uses and changes.
+// The statistics that batch normalization uses and updates.
 enum class NormMode {
   Evaluate,   // the running statistics
-  Train,      // those of the batch, which also move the running ones
-  Recompute,  // as Train, to the same bits, for a batch that has moved the running ones already
+  Train,      // batch statistics, which also update the running ones
+  Recompute,  // as Train, to the same bits, without an update of the running ones
 };
 
 // A square convolution without bias, padded by half of its kernel, and the normalization of its
@@ -59,9 +59,9 @@ struct LinearLayer {
 };
 
 // Builds layers from a source of tensors, and registers their parameters and buffers in a module
-// under the given names ("layer1.0.conv1"). Convolutions and linear layers are the contents of
-// Slots; they are initialized as normal(0, √(gain / inputs)), convolutions with a gain of 2, biases
-// as 0. LibTorch's random generators stay as they are.
+// under the given names ("layer1.0.conv1"). Convolutions and linear layers are inside Slots. Their
+// weights are initialized as normal(0, √(gain / inputs)), where convolutions have a gain of 2, and
+// biases as 0. Does not use LibTorch's random generators.
 class LayerBuilder {
  public:
   LayerBuilder(torch::nn::Module& module, TensorSource source)

@@ -11,8 +11,9 @@
 
 namespace hone::nn {
 
-// torch::nn::Linear with the products of nn::linear. What reads the weights of a Linear of LibTorch
-// also takes this one, but a call through that type has LibTorch's products.
+// torch::nn::Linear with the products of nn::linear. Code that reads the weights of a
+// torch::nn::Linear also accepts this class. A call through the type of the base class uses
+// LibTorch's products.
 class LinearImpl final : public torch::nn::LinearImpl {
  public:
   // Weight and bias are 0 in f32.

@@ -6,12 +6,12 @@
 
 namespace hone::nn {
 
-// Copies the tensors of a model on disk, whatever its format, into a model on the CPU with the same
-// architecture: as f32, rows of q and k in half-split order, weights of norms without the offset
-// that the model's architecture adds. Returns their number.
+// Copies the tensors of a model on disk, in any supported format, into a model on the CPU with the
+// same architecture. Converts to f32, puts rows of q and k in half-split order, and subtracts the
+// offset of the architecture from weights of norms. Returns the number of tensors.
 //
-// Throws Error{InvalidArgument} if the tensors are not those of `model`, in names and shapes, and
-// Error{CorruptFile} for NaN or infinity in one; `model` may have changed then.
+// Throws Error{InvalidArgument} if names or shapes differ from `model`, and Error{CorruptFile} for
+// NaN or infinity in a tensor. After an error, `model` may be partially loaded.
 Index load_llama(LlamaImpl& model, const model_io::ModelFile& file);
 
 }  // namespace hone::nn

@@ -12,39 +12,39 @@
 namespace hone::nn {
 
 struct LoadOptions {
-  // Whether an entry that does not match is an error, and nothing is loaded then.
+  // If true, a mismatch is an error and nothing is loaded.
   bool strict = false;
-  // Whether the module's factored layers already have the signs that the file was trained with, as
-  // those made from a classifier's config.json do. The file may then lack their recipe, "sketch".
+  // True if the module's factored layers already have the signs that the file was trained with,
+  // such as layers made from a classifier's config.json. Then the file may lack their recipe,
+  // "sketch".
   bool has_recipes = false;
 };
 
-// What was loaded and, by name, what was not.
+// The loaded tensors, and the names of those that do not match.
 struct LoadedWeights {
-  Index tensors = 0;                    // loaded ones
-  std::vector<std::string> parameters;  // those of them that are parameters, by name
-  std::vector<std::string> missing;     // of the module, not in the file
-  std::vector<std::string> unexpected;  // in the file, not of the module
+  Index tensors = 0;                    // number of loaded tensors
+  std::vector<std::string> parameters;  // names of loaded parameters
+  std::vector<std::string> missing;     // in the module, not in the file
+  std::vector<std::string> unexpected;  // in the file, not in the module
   std::vector<std::string> misshaped;   // "conv1.weight [64, 3, 7, 7] (model: [64, 1, 7, 7])"
-  // The same for the entries of a classifier. It is loaded as a whole or not at all.
+  // Mismatches of the classifier's entries. A classifier is loaded completely or not at all.
   std::vector<std::string> classifier;
 
   bool is_complete() const;
-  // The lists as one line with the first few names of each: "missing: fc.bias; unexpected: x and 3
-  // more"; empty where the file matches.
+  // The lists in one line, with the first few names of each: "missing: fc.bias; unexpected: x and 3
+  // more". Empty if everything matches.
   std::string mismatches() const;
 };
 
-// Copies the tensors of a safetensors file into the parameters and buffers of the same names and
-// shapes. A prefix "module." of the file's names is ignored. A classifier is "fc.*" or "linear.*".
-// Floating-point types are converted; an integer does not fit a floating-point tensor. Names are
-// those of parameters_by_path(). A missing num_batches_tracked, which affects no result, is not a
-// mismatch.
+// Copies the tensors of a safetensors file into the parameters and buffers with the same names and
+// shapes. Names are those of parameters_by_path(); a prefix "module." in the file is ignored. A
+// classifier is "fc.*" or "linear.*". Converts floating-point types; an integer does not fit a
+// floating-point tensor. A missing num_batches_tracked, which affects no result, is not a mismatch.
 //
 // Throws, and changes nothing: Error{NotFound}; Error{CorruptFile} for a damaged file, NaN or
-// infinity in a tensor that would be loaded, or a name that is there twice; Error{Unsupported} for
-// a file of torch.save; Error{InvalidArgument} that names entries if no parameter fits or, with
-// `strict`, if anything does not.
+// infinity in a tensor to be loaded, or a duplicate name; Error{Unsupported} for a file of
+// torch.save; Error{InvalidArgument} that names entries if no parameter fits or, with `strict`, if
+// there is any mismatch.
 LoadedWeights load_weights(torch::nn::Module& module, const std::filesystem::path& file,
                            const LoadOptions& options = {});
 

@@ -7,15 +7,14 @@
 
 namespace hone::nn::detail {
 
-// How a layer multiplies: the resolved library of f32 products, and the type that operands are
-// rounded to.
+// The library of f32 products, resolved, and the type that operands are rounded to.
 struct Products {
   MatmulBackend backend = MatmulBackend::Mkl;
   at::ScalarType type = at::kFloat;
 };
-// Uses the type of this thread's autocast scope for CPUs, or f32 without one. bf16 is multiplied
-// natively. fp16, for which few processors have instructions, is emulated in f32: operands and
-// results are rounded to fp16, to infinity from 65,520 on.
+// Returns the products for this thread. The type is that of the thread's CPU autocast scope, or f32
+// without one. bf16 is multiplied natively. fp16, which few processors support, is emulated in f32:
+// operands and results are rounded to fp16, to infinity from 65,520 on.
 Products products_here(MatmulBackend backend);
 
 // Converts an f32 tensor to an operand of the products below.

@@ -11,9 +11,9 @@
 
 namespace hone::nn {
 
-// The library that multiplies f32 matrices on the CPU. Both use exact f32. Auto selects OneDnn on
-// AVX-512 processors other than Intel's, where LibTorch's MKL uses its AVX2 path (2.2 x slower on
-// an EPYC of the Zen 5 family), otherwise Mkl.
+// The library that multiplies f32 matrices on the CPU. Both are exact f32. Auto selects OneDnn on
+// AVX-512 processors other than Intel's, where LibTorch's MKL uses its slower AVX2 path, and Mkl
+// otherwise.
 enum class MatmulBackend { Auto, OneDnn, Mkl };
 // Replaces Auto by its choice for this machine. Throws Error{Unsupported} for OneDnn if LibTorch
 // lacks it.
@@ -21,14 +21,14 @@ MatmulBackend resolve(MatmulBackend backend);
 // Parses "auto", "onednn" or "mkl"; throws Error{InvalidArgument} for other names.
 MatmulBackend parse_matmul_backend(std::string_view name);
 
-// The differentiable steps of a decoder block. f32 tensors on the CPU use hone's fused kernels, all
-// others the composed operators below, which are also the tests' oracle. In a CPU autocast scope,
-// the fused products of linear and linear_cross_entropy round their operands to its type, forward
-// and backward; activations between layers stay f32.
+// The differentiable steps of a decoder block. f32 tensors on the CPU use hone's fused kernels. All
+// others use the composed operators below, which are also the reference for tests. In a CPU
+// autocast scope, the fused products of linear and linear_cross_entropy round their operands to its
+// type, in forward and backward passes. Activations between layers stay f32.
 
-// x · weightᵀ + bias; x [..., in], weight [out, in], bias [out] or undefined. Here and below,
-// Error{InvalidArgument} for operands of other shapes or types, and Error{Unsupported} for second
-// derivatives where a kernel computes the first ones.
+// Returns x · weightᵀ + bias; x [..., in], weight [out, in], bias [out] or undefined. All functions
+// here throw Error{InvalidArgument} for operands of other shapes or types, and Error{Unsupported}
+// for second derivatives if a kernel computes the first ones.
 torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                      MatmulBackend backend);
 
@@ -41,8 +41,8 @@ using kernels::Gate;
 // silu(gate)·up or gelu(gate)·up for rows [gate | up].
 torch::Tensor glu(const torch::Tensor& gate_up, Gate gate);
 
-// The sum over rows of -log softmax(hidden·weightᵀ)[target] in nats as an f64 scalar. Rows with a
-// target below 0 count as 0. The logits of logits_rows() rows exist at a time.
+// Returns the sum over rows of -log softmax(hidden·weightᵀ)[target] in nats, as an f64 scalar. Rows
+// with a target below 0 count as 0. Computes the logits of logits_rows() rows at a time.
 torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
                                    const torch::Tensor& targets, MatmulBackend backend);
 Index logits_rows(Index classes);

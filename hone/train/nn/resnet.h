@@ -19,24 +19,24 @@ struct ResNetLayout {
   std::string_view name;
   Index width = 0;                   // channels of the stem
   bool bottleneck = false;           // blocks of 1 x 1, 3 x 3, 1 x 1 instead of two 3 x 3
-  std::array<Index, 4> blocks = {};  // of each stage; a network for CIFAR has three
+  std::array<Index, 4> blocks = {};  // per stage; a network for CIFAR has three stages
 
   bool is_for_cifar() const { return blocks.back() == 0; }
 };
-// All layouts, and the layout of a name; null for another name.
+// All layouts. find_resnet() returns null for an unknown name.
 std::span<const ResNetLayout> resnets();
 const ResNetLayout* find_resnet(std::string_view name);
 
 // He et al., "Deep residual learning for image recognition" (2015), with BatchNorm. Stage s has
-// width · 2^s channels (bottleneck: four times as many), and every stage but the first halves the
-// map, rounding up.
-//  resnet18, resnet34, resnet50  for ImageNet: 7 x 7 convolution of stride 2, 3 x 3 maximum of
+// width · 2^s channels (bottleneck: four times as many). Every stage but the first halves the map,
+// rounding up.
+//  resnet18, resnet34, resnet50  for ImageNet: 7 x 7 convolution of stride 2, 3 x 3 max pooling of
 //      stride 2, four stages, mean, linear "fc". Shortcuts that change the shape are 1 x 1
-//      convolutions ("downsample"). A bottleneck's stride is that of its 3 x 3 convolution.
-//      Parameters and buffers have the names, shapes and order of torchvision, which timm shares.
+//      convolutions ("downsample"). In a bottleneck, the 3 x 3 convolution has the stride. Names,
+//      shapes and order of parameters and buffers match torchvision and timm.
 //  resnet20, resnet32, resnet44, resnet56  for CIFAR-10: 3 x 3 convolution, three stages, mean,
-//      linear "linear". Shortcuts have no parameters: every second pixel, the added channels zero
-//      (option A). Names as in akamaster/pytorch_resnet_cifar10.
+//      linear "linear". Shortcuts have no parameters: they take every second pixel and add channels
+//      of zeros (option A). Names as in akamaster/pytorch_resnet_cifar10.
 class ResNetImpl final : public VisionNetImpl {
  public:
   enum class Stage { Penultimate, Last };
@@ -48,16 +48,17 @@ class ResNetImpl final : public VisionNetImpl {
   // The map of a stage before the mean, [batch, feature_channels(stage), rows, columns], for images
   // of any size. Throws Error{InvalidArgument} for another number of channels.
   torch::Tensor forward_features(const torch::Tensor& images, Stage stage = Stage::Last) const;
-  // Both of them in one pass.
+  // Computes both maps in one pass.
   struct Maps {
     torch::Tensor penultimate, last;
   };
   Maps forward_maps(const torch::Tensor& images) const;
-  // The logits of means over the last map, [batch, feature_channels()]; without classes the means.
+  // Returns the logits of means over the last map [batch, feature_channels()], or the means if
+  // there are no classes.
   torch::Tensor classify(const torch::Tensor& means) const;
   Index feature_channels(Stage stage = Stage::Last) const;
   bool mixes_batch() const override { return true; }
-  // The running statistics of a block that is computed again move once.
+  // A recomputed block updates its running statistics only once.
   bool set_recompute_every(Index k) override;
 
  private:
@@ -70,7 +71,7 @@ class ResNetImpl final : public VisionNetImpl {
   static torch::Tensor forward_block(const Block& block, const torch::Tensor& x, NormMode mode);
   torch::Tensor run_block(const Block& block, Index number, const torch::Tensor& x) const;
   torch::Tensor run_stage(std::size_t stage, torch::Tensor x) const;
-  // The map before the last stage, and that stage.
+  // forward_stages() computes the map before the last stage, and forward_last_stage() that stage.
   torch::Tensor forward_stages(const torch::Tensor& images) const;
   torch::Tensor forward_last_stage(torch::Tensor x) const;
   VisionOutputs outputs_of(const torch::Tensor& images) const override;
@@ -83,7 +84,7 @@ class ResNetImpl final : public VisionNetImpl {
 };
 TORCH_MODULE(ResNet);
 
-// The cells of a ResNet's map of a stage, of the images of its spec, and their rows and columns.
+// Rows and columns of the map of a stage, for images of the spec's size.
 struct MapCells {
   Index rows = 0, columns = 0;
 };

@@ -23,11 +23,11 @@ struct VisionSpec {
   Index classes = 10;  // 0: a ResNet without its linear layer
 };
 std::span<const std::string_view> vision_models();
-// The least side of an image that a model takes.
+// Smallest side of an image that the model accepts.
 Index least_image_side(std::string_view name);
-// The most pixels of an image, so that its largest map has at most kMaxMapValues, 256 MiB in fp32:
-// memory must not grow without bound with a side that a file names. No limit for mlp, whose
-// weights grow with the image. Takes a known name and a width above 0.
+// Maximum number of pixels of an image, such that its largest map has at most kMaxMapValues values
+// (256 MiB in fp32). This bounds memory when a file names the size of images. There is no limit for
+// mlp, whose weights grow with the image. The name must be known and the width above 0.
 inline constexpr Index kMaxMapValues = Index{1} << 26;
 Index most_image_pixels(const VisionSpec& spec);
 // Fills in the width. Throws Error{InvalidArgument} for an unknown name or an unsuitable size.
@@ -50,15 +50,15 @@ class VisionNetImpl : public torch::nn::Module {
   const VisionSpec& spec() const { return spec_; }
   // Whether, in training, an image's output depends on the others in its batch.
   virtual bool mixes_batch() const { return false; }
-  // From now on, blocks 0, k, 2k, … keep only their inputs for the backward pass and are computed
-  // again there (nn::recompute); 0: none. Outputs, gradients and buffers keep their bits; where a
-  // batch passes in several calls before the backward pass, sums of their gradients may be added in
-  // another order. Returns false if that is already so or the model has no blocks.
+  // Makes blocks 0, k, 2k, … keep only their inputs for the backward pass and compute the rest
+  // again there (nn::recompute). 0 disables it. Outputs, gradients and buffers are bit-identical.
+  // If several forward passes precede the backward pass, their gradients may be summed in another
+  // order. Returns false if the setting is the same as before or the model has no blocks.
   virtual bool set_recompute_every(Index /*k*/) { return false; }
 
  protected:
   NormMode norm_mode() const { return is_training() ? NormMode::Train : NormMode::Evaluate; }
-  // Takes a spec that resolve() has returned.
+  // The spec must come from resolve().
   explicit VisionNetImpl(VisionSpec spec) : spec_(std::move(spec)) {}
 
  private:
@@ -68,15 +68,15 @@ class VisionNetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(VisionNet);
 
-// Gives the weights of convolutions the layout in which channels are the fastest dimension, which
-// convolutions on such images are faster with on some devices. Their optimizer is made afterwards,
-// so that its state has it too.
+// Converts the weights of convolutions to the channels-last layout, which is faster for
+// channels-last images on some devices. Create the optimizer afterwards, so that its state has the
+// same layout.
 void use_channels_last(torch::nn::Module& module);
 
 // Builds one of
 //  mlp  layers x (linear, ReLU), linear
-//  cnn  (3 x 3 convolution, GroupNorm, ReLU, 2 x 2 maximum) until the side is at most 8, at width,
-//       2 width, 4 width, 4 width, … channels; linear. No image sees another.
+//  cnn  (3 x 3 convolution, GroupNorm, ReLU, 2 x 2 max pooling) until the side is at most 8, at
+//       width, 2 width, 4 width, 4 width, … channels; linear. Images of a batch are independent.
 //  the ResNets of hone/train/nn/resnet.h.
 VisionNet make_vision_net(const VisionSpec& spec, TensorSource source);
 inline VisionNet make_vision_net(const VisionSpec& spec, std::uint64_t seed) {

@@ -38,7 +38,7 @@ struct AdagradOptions : WrappedOptions<AdagradOptions, torch::optim::AdagradOpti
 
 struct AdagradParamState : AddedState<AdagradParamState, torch::optim::AdagradParamState> {};
 
-// ---- as RuleOptimizer wants it
+// ---- the rule for RuleOptimizer
 
 struct AdagradRule {
   static constexpr const char* kName = "Adagrad";
@@ -61,12 +61,13 @@ extern template class RuleOptimizer<AdagradRule>;
 
 // ----
 
-// torch::optim::Adagrad on hone's kernels (formula: kernels/multi_tensor/rule/adagrad.h). Same
-// class shape and option names. Sums are made at the first step, not in the constructor. hone loads
-// an archive of LibTorch's; the options that LibTorch lacks get their defaults. LibTorch loads one
-// of hone's with sums in fp32, but not its averages and further options, and keeps its own sum of a
-// parameter that hone had not stepped. With state in 8 bits or bf16 sums are rounded
-// stochastically.
+// torch::optim::Adagrad on hone's kernels (formula: kernels/multi_tensor/rule/adagrad.h). Has the
+// same class shape and option names. Creates sums at the first step, not in the constructor. Sums
+// in 8 bits or bf16 are rounded stochastically.
+//
+// hone loads archives of LibTorch; options that LibTorch lacks get their defaults. LibTorch loads
+// archives of hone with sums in fp32, but ignores averages and additional options. For a parameter
+// that hone had not stepped, LibTorch keeps its own sum.
 class Adagrad : public RuleOptimizer<AdagradRule> {
  public:
   using RuleOptimizer::RuleOptimizer;

@@ -52,7 +52,7 @@ struct AdamWOptions : AdamFamilyOptions<AdamWOptions, torch::optim::AdamWOptions
 struct AdamParamState : AddedState<AdamParamState, torch::optim::AdamParamState> {};
 struct AdamWParamState : AddedState<AdamWParamState, torch::optim::AdamWParamState> {};
 
-// ---- as RuleOptimizer wants it
+// ---- the rule for RuleOptimizer
 
 void step_adam_for_loop(ChainLists& lists, const kernels::AdamGroup& o);
 void step_adam_foreach(ChainLists& lists, const kernels::AdamGroup& o);
@@ -100,10 +100,10 @@ extern template class RuleOptimizer<AdamWRule>;
 
 // ----
 
-// torch::optim::Adam and AdamW on hone's kernels (formula: kernels/multi_tensor/rule/adam.h). Same
-// class shape, option names and state. hone loads an archive of LibTorch's; the options that
-// LibTorch lacks get their defaults. LibTorch loads one of hone's with state in fp32, but not its
-// averages and further options.
+// torch::optim::Adam and AdamW on hone's kernels (formula: kernels/multi_tensor/rule/adam.h). They
+// have the same class shape, option names and state. hone loads archives of LibTorch; options that
+// LibTorch lacks get their defaults. LibTorch loads archives of hone with state in fp32, but
+// ignores averages and additional options.
 class Adam : public RuleOptimizer<AdamRule> {
  public:
   using RuleOptimizer::RuleOptimizer;

@@ -18,9 +18,9 @@ OptionNames option_names(const Options& options) {
   return names;
 }
 
-// Error{CorruptFile} that says whose archive it is, unless it may be that of the optimizer `name`,
-// whose options are `own`. Archives do not name their class; the options of their first group tell
-// it. Classes of the same options pass for each other here.
+// Throws Error{CorruptFile} that names the class of the archive, unless the archive may be from the
+// optimizer `name` with the options `own`. Archives do not contain the class name; it is inferred
+// from the options of the first group. Classes with the same options are not distinguished.
 void check_archive_class(torch::serialize::InputArchive& archive, const std::string& name,
                          const OptionNames& own);
 

@@ -9,8 +9,8 @@
 
 namespace hone::optim {
 
-// The decay of a moving average after `steps` steps: min(decay, (1 + steps) / (10 + steps)), so
-// that the first weights are soon forgotten.
+// Returns the decay of a moving average after `steps` steps: min(decay, (1 + steps) / (10 +
+// steps)). The smaller decay at the start forgets the initial weights quickly.
 double warmed_ema_decay(double decay, Index steps);
 
 // A buffer that training changes, such as a running mean, and its moving average.
@@ -19,10 +19,10 @@ struct AveragedBuffer {
   torch::Tensor buffer, average;
 };
 
-// While it exists, parameters and `buffers` have the values of their moving averages
-// (MultiTensorOptimizer::averages), rounded to their type, so that the averages are measured or
-// written. Afterwards both are as before, bit for bit. Parameters without an average
-// stay. Takes the memory of the largest parameter, and of all that are narrower than fp32.
+// In this scope, parameters and `buffers` have the values of their moving averages
+// (MultiTensorOptimizer::averages), rounded to their type, to evaluate or save them. The destructor
+// restores both, bit for bit. Parameters without an average do not change. Takes memory for the
+// largest parameter, and for all parameters that are narrower than fp32.
 class AveragedWeights {
  public:
   explicit AveragedWeights(MultiTensorOptimizer& optimizer,

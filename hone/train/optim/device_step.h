@@ -14,9 +14,9 @@
 
 namespace hone::optim {
 
-// LibTorch's current stream of a device, as kernels take it, while this lives. (A LibTorch before
-// 2.12 does not tell the handle of a stream but the default one: that one then waits for the
-// current stream, and the current stream for it.)
+// LibTorch's current stream of a device, for kernels, in this scope. (LibTorch before 2.12 only has
+// the handle of the default stream. Then the default stream waits for the current one, and
+// afterwards the current stream for the default one.)
 class CurrentStream {
  public:
   explicit CurrentStream(c10::Device device);
@@ -28,47 +28,46 @@ class CurrentStream {
 
  private:
   c10::Device device_;
-  bool stands_in_ = false;  // the default stream for the current one
+  bool stands_in_ = false;  // true: the default stream replaces the current one
   kernels::Stream handle_;
 };
 
-// The fused step of one plan's tensors on one CUDA device. t and the rule's own numbers lie in
-// device memory; the host keeps its own counters, because it learns whether a step that may be
-// skipped happened, and fetches both on request: replays of a captured graph advance only those of
-// the device. A step waits for the device only if its report has findings: with clipping, a loss
-// scale, a check for inf and NaN, or a checked step.
+// The fused step of one plan's tensors on one CUDA device. Step counters t and the rule's own
+// numbers are in device memory. The host has counters of its own, because it knows whether a step
+// happened. It fetches both from the device on request: replays of a captured graph only advance
+// the device counters. A step waits for the device only if its report needs a result: with
+// clipping, a loss scale, a check for inf and NaN, or a checked step.
 //
-// A tensor that is stepped row by row (MultiTensorLists::row_length) is one entry per row for the
-// stepper, with a counter and a number of its own. A checked step is stepped as any other between
-// copies of parameters, state and what else it writes, which come back where a new value is not
-// finite.
+// If a tensor is stepped row by row (MultiTensorLists::row_length), the stepper gets one entry per
+// row, with its own counter and number. A checked step copies parameters, state and everything else
+// that it writes, then steps as usual, and restores the copies if a new value is not finite.
 class DeviceStep {
  public:
   // The rule's stepper is made at the first step.
   explicit DeviceStep(c10::Device device) : device_(device) {}
-  // With a stepper that follows the lists it is given.
+  // Uses a stepper that follows the lists that it is given.
   template <class Group>
   DeviceStep(c10::Device device, std::shared_ptr<kernels::CudaStepper<Group>> stepper)
       : device_(device), stepper_(std::move(stepper)) {}
 
-  // The lists of a plan, with the host's counters. `own`: the numbers that the rule keeps now, one
-  // per tensor or row, or one in all, or none. Error{Unsupported} for rows of tensors that are not
-  // contiguous, and for rows beside state of fewer than 32 bits.
+  // Takes the lists of a plan, with the host's counters. `own` are the current numbers of the rule:
+  // one per tensor or row, one in total, or none. Throws Error{Unsupported} for rows of tensors
+  // that are not contiguous, and for rows if state has fewer than 32 bits.
   void take(const kernels::MultiTensorLists& lists, std::span<const double> own);
-  // Gradients are elsewhere.
+  // Updates the lists after gradients moved in memory.
   void follow(const kernels::MultiTensorLists& lists);
 
-  // Group: the one of CudaStepper that the rule is made for. The host's counters are advanced where
-  // the step happened.
+  // Group must be the group type of the rule's CudaStepper. Advances the host's counters if the
+  // step happened.
   template <class Group>
   kernels::StepReport step(std::span<const Group> groups, const kernels::StepControl& control,
                            kernels::CudaStepOptions options = {});
 
-  // The rule's numbers after the last step, as given to take().
+  // Returns the rule's numbers after the last step, in the order of take().
   std::span<const double> own();
-  // The numbers of one tensor, as own() read them last.
+  // Returns the numbers of one tensor as of the last call of own().
   std::span<const double> own_of(std::size_t tensor) const;
-  // t of every tensor; nothing where a step failed half-way.
+  // Returns t of every tensor; empty if a step failed halfway.
   std::span<const Index> steps();
   // Whether a step of these tensors has happened.
   bool has_stepped() const { return has_stepped_; }
@@ -76,7 +75,7 @@ class DeviceStep {
  private:
   // A tensor as it was before a step.
   struct Kept {
-    Index tensor;  // -1: of the device's own
+    Index tensor;  // -1: counters and numbers of the device
     bool must_be_finite;
     at::Tensor now, before;
   };
@@ -84,21 +83,21 @@ class DeviceStep {
   void begin();
   void finish(const kernels::StepReport& report);
   std::vector<Kept> keep(kernels::GradWriteBack grad) const;
-  // Takes the step back unless all new values are finite.
+  // Undoes the step unless all new values are finite.
   void check(const std::vector<Kept>& kept, kernels::StepReport& report) const;
   std::size_t tensors() const { return first_entry_.size() - 1; }
   Index tensor_of(Index entry) const;
 
   c10::Device device_;
   std::shared_ptr<void> stepper_;            // CudaStepper<Group> of the rule
-  kernels::MultiTensorLists given_, lists_;  // of tensors; of entries
-  std::vector<Index> first_entry_{0};        // of each tensor; one more than tensors
-  // The views of entries, where some tensor has rows.
+  kernels::MultiTensorLists given_, lists_;  // by tensor; by entry
+  std::vector<Index> first_entry_{0};        // of each tensor, and the end
+  // Views of entries; used if a tensor has rows.
   std::array<std::vector<TensorView>, kernels::kSlots> entries_;
   std::vector<std::uint16_t> entry_groups_;
   bool lists_changed_ = false, has_stepped_ = false;
   std::span<Index> host_steps_;
-  std::vector<Index> steps_there_;  // what the device has; empty: not known
+  std::vector<Index> steps_there_;  // counters on the device; empty: not known
   std::vector<double> own_;
   at::Tensor device_steps_, device_own_;
 };

@@ -11,7 +11,7 @@
 
 namespace hone::optim {
 
-// What the fused path keeps between steps. The plan holds addresses of `steps`.
+// Data that the fused path keeps between steps. The plan contains addresses of `steps`.
 struct MultiTensorOptimizer::FusedCache {
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
   using States = ska::flat_hash_map<void*, std::unique_ptr<ParamState>>;
@@ -30,7 +30,7 @@ struct MultiTensorOptimizer::FusedCache {
   };
   std::vector<Stepped> stepped;  // the tensors of the plan
   SlotUse use;
-  std::unique_ptr<DeviceStep> device;  // of tensors that are not the CPU's
+  std::unique_ptr<DeviceStep> device;  // for tensors that are not on the CPU
 
   // Fills the lists that a plan is made of.
   void read(const std::vector<Active>& active, const SlotUse& slots, std::uint32_t first_parameter);
@@ -38,14 +38,14 @@ struct MultiTensorOptimizer::FusedCache {
     return {param,   grad, momentum,       second_moment,       extra,      group,       steps,
             average, {},   momentum_scale, second_moment_scale, row_length, rounding_key};
   }
-  // A plan for other states must be made, and what they hold counts.
+  // Drops the device's step, so that the next plan starts from the contents of the states.
   void drop_device();
 
   // Notes which parameters and states the plan was made for.
   void remember(const Groups& groups, const std::vector<Active>& active);
   void forget() { known_.clear(); }
-  // Whether the plan still describes the tensors; if not, a new one must be made. Reads the step
-  // counters, and follows gradients that were allocated anew (callers free them every step).
+  // Returns false if the plan no longer describes the tensors and a new one is necessary. Reads the
+  // step counters, and follows gradients at new addresses (callers free them every step).
   bool follow(const Groups& groups, const States& states);
 
  private:
@@ -53,15 +53,15 @@ struct MultiTensorOptimizer::FusedCache {
   // alive.
   struct Known {
     std::size_t group = 0, place = 0;
-    const void* param = nullptr;  // its TensorImpl, under which the state is filed
+    const void* param = nullptr;  // its TensorImpl, the key of the state
     Index tensor = -1;            // of the plan; -1: it had no gradient
   };
 
   bool follow(const Known& one, const torch::Tensor& param, const States& states);
 
-  std::vector<Known> known_;  // empty: nothing is known
+  std::vector<Known> known_;  // empty: no plan
   std::vector<std::size_t> group_sizes_;
-  bool gradients_moved_ = false;  // of a device's tensors
+  bool gradients_moved_ = false;  // on a device
 };
 
 }  // namespace hone::optim

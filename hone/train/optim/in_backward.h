@@ -11,7 +11,7 @@
 
 namespace hone::optim {
 
-// What a training loop wants of a step; all but the defaults need every gradient at once.
+// Step options of a training loop. Anything but the defaults needs every gradient at once.
 struct InBackwardOptions {
   Index accumulation_steps = 1;
   double clip_norm = 0;
@@ -19,20 +19,21 @@ struct InBackwardOptions {
   std::uint64_t rounding_seed = 0;  // StepControl::rounding_seed
 };
 
-// Steps each parameter as soon as backward() has its gradient, and frees the gradient: the memory
-// of all gradients becomes that of the largest one. Every parameter has an optimizer of its own,
-// made by `make`; results have the bits of one optimizer over all, as the rules see one tensor at a
-// time and round by its number. Error{Unsupported} at construction for accumulation, a norm clip,
-// loss scaling and a TAM of scope Model, Error{InvalidArgument} for a parameter that is listed
-// twice or has a hook of somebody else behind its gradient. An error inside a step leaves
-// backward() as an exception.
+// Steps each parameter as soon as backward() has its gradient, and then frees the gradient. This
+// reduces the memory of gradients from all of them to the largest one. Every parameter has its own
+// optimizer, which `make` creates. Results are bit-identical to one optimizer for all parameters,
+// because the rules see one tensor at a time and round by its number.
+//
+// Construction throws Error{Unsupported} for accumulation, a norm clip, loss scaling and a TAM of
+// scope Model. It throws Error{InvalidArgument} for a parameter that is listed twice or already has
+// a hook after its gradient. An error inside a step propagates out of backward().
 class InBackwardOptimizer {
  public:
   using Make = std::function<std::unique_ptr<MultiTensorOptimizer>(std::vector<torch::Tensor> one)>;
 
   InBackwardOptimizer(const std::vector<torch::Tensor>& params, const Make& make,
                       const InBackwardOptions& options = {});
-  // Gradients accumulate again.
+  // After destruction, gradients accumulate again.
   ~InBackwardOptimizer();
   InBackwardOptimizer(const InBackwardOptimizer&) = delete;
   InBackwardOptimizer& operator=(const InBackwardOptimizer&) = delete;

@@ -12,7 +12,8 @@
 
 namespace hone::optim {
 
-// LibTorch has no Lion; names as its other optimizers have them. Weight decay is decoupled.
+// Options of Lion, with names as in LibTorch's other optimizers (LibTorch has no Lion). Weight
+// decay is decoupled.
 struct LionOptions : PlainOptions<LionOptions> {
   using Betas = std::tuple<double, double>;
 
@@ -40,10 +41,10 @@ struct LionOptions : PlainOptions<LionOptions> {
   double weight_decay_ = 0;
 };
 
-// The state has Adam's step and exp_avg; archives have no field that is not defined.
+// The state has the step and exp_avg of Adam. Archives omit undefined fields.
 struct LionParamState : AddedState<LionParamState, torch::optim::AdamParamState> {};
 
-// ---- as RuleOptimizer wants it
+// ---- the rule for RuleOptimizer
 
 struct LionRule {
   static constexpr const char* kName = "Lion";

@@ -11,7 +11,7 @@
 
 namespace hone::optim {
 
-// What makes rates comparable between shapes: the factor r of rows x cols.
+// The factor r for a matrix rows x cols, which makes rates comparable between shapes.
 enum class MuonAdjust {
   Original,       // sqrt(max(1, rows / cols))
   MatchRmsAdamW,  // 0.2 sqrt(max(rows, cols)): updates of AdamW's size
@@ -20,7 +20,7 @@ constexpr auto names_of(MuonAdjust) {
   return std::to_array<std::string_view>({"original", "match_rms_adamw"});
 }
 
-// Names and defaults of torch.optim.Muon, whose adjust_lr_fn is adjust_lr. Weight decay is
+// Names and defaults are those of torch.optim.Muon; adjust_lr is its adjust_lr_fn. Weight decay is
 // decoupled.
 struct MuonOptions : PlainOptions<MuonOptions> {
   using Coefficients = std::tuple<double, double, double>;
@@ -36,10 +36,10 @@ struct MuonOptions : PlainOptions<MuonOptions> {
   MuonOptions& ns_steps(std::int64_t value) { return set(ns_steps_, value); }
   MuonOptions& eps(double value) { return set(eps_, value); }
   MuonOptions& adjust_lr(MuonAdjust value) { return set(adjust_lr_, value); }
-  // Products in bf16, as torch.optim.Muon's; fp32 otherwise.
+  // true: products in bf16, as in torch.optim.Muon; false: fp32.
   MuonOptions& bf16_iteration(bool value) { return set(bf16_iteration_, value); }
-  // The group's parameters, of any shape, take Lion's update instead, with `momentum` as both
-  // betas: for embeddings, output matrices and vectors beside the matrices of hidden layers.
+  // true: the group's parameters, of any shape, take Lion's update instead, with `momentum` as both
+  // betas. Use it for embeddings, output matrices and vectors beside the matrices of hidden layers.
   MuonOptions& sign_update(bool value) { return set(sign_update_, value); }
   double lr() const { return lr_; }
   double momentum() const { return momentum_; }
@@ -83,16 +83,16 @@ struct MuonOptions : PlainOptions<MuonOptions> {
   bool sign_update_ = false;
 };
 
-// A rate for sign_update that suits one of MatchRmsAdamW, as a share of it: signs have a root mean
-// square of 1 where AdamW's updates have one of about 0.2.
+// A suitable rate for sign_update, as a share of the rate for MatchRmsAdamW. The root mean square
+// of signs is 1, and that of AdamW's updates is about 0.2.
 inline constexpr double kSignRate = 0.1;
 
 struct MuonParamState : AddedState<MuonParamState, CountedSGDState> {};
 
-// Floats that the update of a matrix takes at a time.
+// Returns the number of floats that the update of one matrix uses temporarily.
 Index muon_workspace(Index rows, Index cols);
 
-// ---- as RuleOptimizer wants it. The momentum is Lion's, stepped by its kernel at rate 0.
+// ---- the rule for RuleOptimizer. Lion's kernel steps the momentum at rate 0.
 
 struct MuonRule {
   static constexpr const char* kName = "Muon";
@@ -118,9 +118,9 @@ extern template class RuleOptimizer<MuonRule>;
 // to another optimizer:
 //   m <- μ m + (1 - μ) g          u = (1 - μ) g + μ m with Nesterov, else m
 //   X = orthogonalize(u)          p <- (1 - ηλ) p - η r X
-// Error{InvalidArgument} at construction for a vector in a group without sign_update. A step takes
-// muon_workspace() of the largest matrix; Error{Resource} before anything changes where there is
-// less. Products are LibTorch's; a checked step is not offered.
+// Construction throws Error{InvalidArgument} for a vector in a group without sign_update. A step
+// uses muon_workspace() of the largest matrix; if less is available, it throws Error{Resource}
+// before anything changes. Products use LibTorch. Checked steps are not supported.
 class Muon : public RuleOptimizer<MuonRule> {
  public:
   explicit Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -131,14 +131,15 @@ class Muon : public RuleOptimizer<MuonRule> {
 
  protected:
   void check_group(const torch::optim::OptimizerParamGroup& group) const override;
-  // Also reads adjust_lr_fn: None, and adjust_lr, as earlier versions called it.
+  // Also accepts adjust_lr_fn: None, and adjust_lr, the name in files of earlier versions.
   std::unique_ptr<Options> with_json(const Options& now, const Json& json,
                                      const std::string& where) const override;
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override;
 };
 
-// The nearest (semi-)orthogonal matrix to `update` [rows, cols], roughly: `ns_steps` times
-// A = X Xᵀ, X <- a X + (b A + c A²) X from X = update / max(|update|, eps), on the smaller side.
+// Approximates the nearest (semi-)orthogonal matrix to `update` [rows, cols]. Starts from X =
+// update / max(|update|, eps) and computes A = X Xᵀ, X <- a X + (b A + c A²) X `ns_steps` times, on
+// the smaller side.
 torch::Tensor orthogonalize(const torch::Tensor& update, const MuonOptions& options);
 
 }  // namespace hone::optim

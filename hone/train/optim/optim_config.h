@@ -12,7 +12,8 @@ namespace hone::optim {
 
 inline constexpr std::string_view kNoPreset = "none";
 
-// [optim]: a rule and its numbers. One left at auto is its rule's, from the job's RuleTable.
+// [optim]: a rule and its numbers. A number at "auto" takes the rule's value from the job's
+// RuleTable.
 struct OptimConfig {
   std::string name = "adamw";  // one of rule_entries()
   std::optional<double> weight_decay = {};
@@ -24,7 +25,7 @@ struct OptimConfig {
   double decay_rate = 0.9;
   std::string correlation_method = "manual";  // auto, cosine_similarity, vectorized
   double fixed_damping = 0;                   // 0: none
-  Index large_tensor_threshold = 1000;        // of correlation_method "auto"
+  Index large_tensor_threshold = 1000;        // for correlation_method "auto"
   bool checked = false;
   std::string state_dtype = "fp32";  // bf16, 8bit
   // high_performance, stable, large_model, memory_limited, for_model_size: TAMOptions' presets.
@@ -41,25 +42,25 @@ struct LrConfig {
   bool cycle_momentum = false;
 };
 
-// What trains a job's default model well, by rule.
+// Values with which a rule trains a job's default model well.
 struct RuleDefaults {
   std::string_view name = {};
   double peak = 0, weight_decay = 0, beta2 = 0.999;
 };
 using RuleTable = std::span<const RuleDefaults>;
 
-// Error{InvalidArgument} naming the known ones on another name.
+// Throws Error{InvalidArgument} that lists the known names if the name is unknown.
 const RuleDefaults& find_rule(RuleTable rules, std::string_view name);
-// With every auto replaced.
+// Replaces every value at "auto".
 OptimConfig fill_defaults(OptimConfig optim, RuleTable rules);
-// lr.peak, or the rule's where that is 0.
+// Returns lr.peak, or the rule's peak if that is 0.
 double peak_of(const OptimConfig& optim, const LrConfig& lr, RuleTable rules);
 
 void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules);
-// peak_note: what else the job does to the default of lr.peak.
+// peak_note describes how else the job changes the default of lr.peak.
 void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules,
                  std::string_view peak_note = {});
-// Error{InvalidArgument} names the key.
+// Throws Error{InvalidArgument} that names the key if a value is out of range.
 void check_config(const OptimConfig& optim, RuleTable rules);
 void check_config(const LrConfig& lr);
 

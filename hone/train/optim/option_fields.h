@@ -20,7 +20,8 @@
 
 namespace hone::optim {
 
-// The options as the given class; otherwise throws Error{InvalidArgument} that names the optimizer.
+// Casts the options to the given class. Throws Error{InvalidArgument} that names the optimizer if
+// they have another class.
 template <class Expected>
 const Expected& options_as(const std::string& optimizer,
                            const torch::optim::OptimizerOptions& options) {
@@ -30,7 +31,7 @@ const Expected& options_as(const std::string& optimizer,
   return *typed;
 }
 
-// The state as the given class; throws Error{Unsupported} if state() holds another class.
+// Casts the state to the given class. Throws Error{Unsupported} if it has another class.
 template <class Expected>
 Expected& state_as(const char* optimizer, torch::optim::OptimizerParamState& state) {
   auto* typed = dynamic_cast<Expected*>(&state);
@@ -41,7 +42,7 @@ Expected& state_as(const char* optimizer, torch::optim::OptimizerParamState& sta
   return *typed;
 }
 
-// `momentum`, or the first of `betas`, of options that have one.
+// Returns `momentum`, or the first of `betas`; empty for options without either.
 template <class Options>
 std::optional<double> read_momentum(const Options& options) {
   if constexpr (requires { std::get<0>(options.betas()); }) {
@@ -61,14 +62,15 @@ void write_momentum(Options& options, double value) {
   }
 }
 
-// The fields that hone adds to LibTorch's options, and which of all fields a program has set: bit i
-// stands for field i of visit_fields. Copies keep them; archives and JSON have all fields.
+// The fields that hone adds to LibTorch's options, and a record of the fields that a program has
+// set: bit i is for field i of visit_fields. Copies keep the bits. Archives and JSON contain all
+// fields.
 struct AddedFields {
   static constexpr std::uint64_t kAllFields = ~std::uint64_t{0};
 
   virtual ~AddedFields() = default;
-  // The momentum that schedules may move: `momentum`, or the first of `betas`; none for a rule
-  // without, on which the setter has no effect.
+  // The momentum that schedules may change: `momentum`, or the first of `betas`. A rule without
+  // either returns nothing, and ignores the setter.
   virtual std::optional<double> momentum_of_schedule() const = 0;
   virtual void set_momentum_of_schedule(double value) = 0;
 
@@ -124,9 +126,9 @@ constexpr auto names_of(StateDtype) {
   return std::to_array<std::string_view>({"fp32", "bf16", "8bit"});
 }
 
-// Visitors that write fields into an archive and read them. Enumerators are integers there; an
-// empty optional is absent. With `required`, an absent field is Error{CorruptFile}; else it stays
-// as it is (an archive of LibTorch's).
+// Visitors that write fields to an archive and read them. Archives store enumerators as integers
+// and omit empty optionals. With `required`, a missing field throws Error{CorruptFile}; otherwise
+// the field keeps its value (for archives of LibTorch).
 struct FieldWriter {
   torch::serialize::OutputArchive& archive;
 
@@ -180,8 +182,9 @@ struct FieldReader {
   }
 };
 
-// The same for JSON: enumerators are their names, tuples arrays. Absent fields stay as they are, so
-// that Python's groups can be read; Error{InvalidArgument} naming the field for a wrong type.
+// Visitors for JSON. Enumerators are names and tuples are arrays. Missing fields keep their values,
+// so that Python's groups can be read. A wrong type throws Error{InvalidArgument} that names the
+// field.
 struct JsonFieldWriter {
   Json& json;
 
@@ -270,14 +273,14 @@ std::unique_ptr<Options> options_from_json(const Options& now, const Json& json,
   return changed;
 }
 
-// Error{Unsupported} for a saved group whose decoupled_weight_decay is not that of the optimizer
-// `name`, where a weight decay makes it matter. `other` names the class that has it.
+// Throws Error{Unsupported} if the decoupled_weight_decay of a saved group differs from that of the
+// optimizer `name` and the weight decay is not 0. `other` names the class that supports it.
 void check_saved_decay(const Json& group, const std::string& where, const std::string& name,
                        bool decoupled, double weight_decay, const char* other);
 
-// What a group with partial options gets: a field that was not set and has its constructor's value
-// (`fresh`) takes the optimizer's. LibTorch's classes do not note what is set, so the value alone
-// decides for theirs. Afterwards nothing is left to inherit.
+// Completes the options of a group. A field that was not set and has its constructor's value
+// (`fresh`) takes the optimizer's value. LibTorch's classes do not record what is set, so for them
+// the value alone decides. Afterwards all fields count as set.
 template <class Options>
 void inherit_fields(Options& given, const Options& fresh, const Options& defaults) {
   std::vector<const void*> fresh_fields, default_fields;
@@ -296,9 +299,9 @@ void inherit_fields(Options& given, const Options& fresh, const Options& default
   given.set_fields_ = AddedFields::kAllFields;
 }
 
-// LibTorch's options and those of AddedOptions. LibTorch's own convert, so that only the
-// optimizer's name need change. Derived has LibTorch's other fields again, returning itself so that
-// calls chain, and visit_fields.
+// LibTorch's options with the fields of AddedOptions. Converts from LibTorch's own class, so that
+// only the name of the optimizer changes in a program. Derived redefines LibTorch's other fields,
+// returning itself so that calls chain, and defines visit_fields.
 template <class Derived, class LibOptions>
 struct WrappedOptions : LibOptions, AddedOptions<Derived> {
   using Base = LibOptions;
@@ -347,7 +350,7 @@ struct PlainOptions : torch::optim::OptimizerCloneableOptions<Derived>, AddedOpt
   }
 };
 
-// What hone adds to a parameter's state.
+// The fields that hone adds to the state of a parameter.
 template <class Derived, class Base>
 struct AddedState : Base {
   TORCH_ARG(torch::Tensor, momentum_scale);

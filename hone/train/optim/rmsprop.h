@@ -38,7 +38,7 @@ struct RMSpropOptions : WrappedOptions<RMSpropOptions, torch::optim::RMSpropOpti
 
 struct RMSpropParamState : AddedState<RMSpropParamState, torch::optim::RMSpropParamState> {};
 
-// ---- as RuleOptimizer wants it
+// ---- the rule for RuleOptimizer
 
 struct RMSpropRule {
   static constexpr const char* kName = "RMSprop";
@@ -60,9 +60,9 @@ extern template class RuleOptimizer<RMSpropRule>;
 
 // ----
 
-// torch::optim::RMSprop on hone's kernels (formula: kernels/multi_tensor/rule/rmsprop.h). Same
-// class shape, option names and state: fp32 state saved by either loads into the other. Where
-// rounding makes a centered variance negative, it counts as 0; LibTorch's square root is NaN then.
+// torch::optim::RMSprop on hone's kernels (formula: kernels/multi_tensor/rule/rmsprop.h). Has the
+// same class shape, option names and state: fp32 state of either loads into the other. If rounding
+// makes a centered variance negative, it counts as 0; in LibTorch the square root is then NaN.
 class RMSprop : public RuleOptimizer<RMSpropRule> {
  public:
   using RuleOptimizer::RuleOptimizer;

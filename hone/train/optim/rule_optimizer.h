@@ -15,15 +15,15 @@
 
 namespace hone::optim {
 
-// check_group of the rule's namespace.
+// Calls check_group of the rule's namespace.
 template <class Group>
 void check_rule_group(std::string_view op, const Group& group) {
   check_group(op, group);
 }
 
-// What is the same for every class of options and of state. Base is a MultiTensorOptimizer; `more`
-// are what its constructor takes behind the name. GivenOptions: another class of options that
-// groups may hold.
+// The common part of optimizers with their own classes of options and state. Base is a
+// MultiTensorOptimizer; `more` are the arguments of its constructor after the name. GivenOptions is
+// another class of options that groups may have.
 template <class Base, class OwnOptions, class OwnState, class GivenOptions = OwnOptions>
 class TypedOptimizer : public Base {
  public:
@@ -65,7 +65,7 @@ class TypedOptimizer : public Base {
         own != nullptr ? *own : OwnOptions(options_as<GivenOptions>(this->name(), given)));
     if constexpr (std::is_default_constructible_v<OwnOptions>) {
       inherit_fields(*merged, OwnOptions(), typed(*this->defaults_));
-    } else {  // lr has no constructor default: what a group says counts
+    } else {  // lr has no default: the group's value counts
       merged->lr(merged->lr());
       inherit_fields(*merged, OwnOptions(merged->lr()), typed(*this->defaults_));
     }
@@ -74,21 +74,23 @@ class TypedOptimizer : public Base {
   Json json_of(const Options& options) const override { return options_to_json(typed(options)); }
 };
 
-// An optimizer whose step is one kernel call, with any rule, also one of a program of its own
-// (examples/05_optimizer_rule). Rule has these names:
-//   kName, kDecoupledDecay, Options (with lr(), weight_decay(), visit_fields and AddedOptions'
-//   fields), GivenOptions (another class of options that groups may hold: LibTorch's, or Options
-//   itself), State (derived from AddedState), kStateNames, Group and kStep, those of the kernel,
-//   with check_group and rule_slots for that Group in its namespace, static functions
-//   group_of(options), fields_of(state) and step_for_loop, the same step by ATen operators, and
-//   where wanted step_foreach and initial_second_moment.
+// An optimizer whose step is one kernel call, for any rule, including a program's own
+// (examples/05_optimizer_rule). Rule must define:
+//   kName, kDecoupledDecay, kStateNames
+//   Options        with lr(), weight_decay(), visit_fields and the fields of AddedOptions
+//   GivenOptions   another class of options that groups may have: LibTorch's, or Options itself
+//   State          derived from AddedState
+//   Group, kStep   of the kernel; the namespace of Group has check_group and rule_slots for it
+//   group_of(options), fields_of(state), static functions
+//   step_for_loop  the same step by ATen operators
+//   step_foreach, initial_second_moment, optional
 template <class Rule>
 class RuleOptimizer : public TypedOptimizer<MultiTensorOptimizer, typename Rule::Options,
                                             typename Rule::State, typename Rule::GivenOptions> {
   using Typed = typename RuleOptimizer::TypedOptimizer;
 
  public:
-  // Options may be left out where LibTorch's class of that name allows it.
+  // Options may be omitted if LibTorch's class of that name allows it.
   explicit RuleOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                          typename Rule::Options defaults = {})
       : Typed(groups, defaults, Rule::kName) {

@@ -11,27 +11,27 @@
 
 namespace hone::optim {
 
-// A module's parameters, sorted by what their groups have in common.
+// The parameters of a module, sorted into groups.
 struct ParameterSets {
   std::vector<torch::Tensor> matrices, vectors;
-  std::vector<torch::Tensor> embeddings;  // apart only where the rule or the type of state asks
+  std::vector<torch::Tensor> embeddings;  // separate only if the rule or the state type requires it
   std::vector<torch::Tensor> scaled_matrices, scaled_vectors;  // at `scale` times the rate
   double scale = 1;
 };
 
-// One optimizer rule, as `optim.name` calls it: everything that configurations, memory predictions,
-// the trainer and `hone bench optim` know of it. A new rule is a row of rule_entries().
+// One optimizer rule, with the name of `optim.name`: all that configurations, memory predictions,
+// the trainer and `hone bench optim` need. To add a rule, add a row to rule_entries().
 struct RuleEntry {
   std::string_view name;
   std::vector<std::string_view> keys;  // of [optim], besides weight_decay and state_dtype
-  RuleDefaults lm, vision;             // what trains the default model of a job well
+  RuleDefaults lm, vision;             // good values for the default model of a job
   bool decoupled_decay = false;
-  bool separates_embeddings = false;  // embeddings and output matrices are no hidden matrices to it
-  // Tensors of a parameter's size that it keeps.
+  bool separates_embeddings = false;  // embeddings and output matrices are not hidden matrices
+  // Number of state tensors of a parameter's size.
   Index (*moments)(const OptimConfig& optim);
-  // Floats that its step takes for a matrix [rows, cols] while it updates it; null: none.
+  // Number of floats that the update of a matrix [rows, cols] uses temporarily; null: none.
   Index (*workspace)(Index rows, Index cols) = nullptr;
-  // `optim` has no value at auto.
+  // `optim` must not have values at "auto".
   std::shared_ptr<MultiTensorOptimizer> (*make)(const OptimConfig& optim, double peak,
                                                 ParameterSets parameters);
 
@@ -40,7 +40,7 @@ struct RuleEntry {
 };
 
 std::span<const RuleEntry> rule_entries();
-// Error{InvalidArgument} naming the known ones on another name.
+// Throws Error{InvalidArgument} that lists the known names if the name is unknown.
 const RuleEntry& find_entry(std::string_view name);
 // "sgd, adam, adamw": the rules that read a key.
 std::string readers_of(std::string_view key);

@@ -33,8 +33,8 @@ struct SGDOptions : WrappedOptions<SGDOptions, torch::optim::SGDOptions> {
   }
 };
 
-// LibTorch's momentum_buffer, and the number of steps taken (the first one sets the buffer). An
-// archive of LibTorch's has no step: a buffer in it has been stepped.
+// LibTorch's momentum_buffer, and the number of steps (the first step sets the buffer). Archives of
+// LibTorch have no step: a buffer in one counts as stepped.
 struct CountedSGDState : torch::optim::SGDParamState {
   TORCH_ARG(int64_t, step) = 0;
 
@@ -44,7 +44,7 @@ struct CountedSGDState : torch::optim::SGDParamState {
 };
 struct SGDParamState : AddedState<SGDParamState, CountedSGDState> {};
 
-// ---- as RuleOptimizer wants it
+// ---- the rule for RuleOptimizer
 
 struct SGDRule {
   static constexpr const char* kName = "SGD";
@@ -66,10 +66,11 @@ extern template class RuleOptimizer<SGDRule>;
 
 // ----
 
-// torch::optim::SGD on hone's kernels (formula: kernels/multi_tensor/rule/sgd.h). Same class shape
-// and option names. hone loads an archive of LibTorch's: a buffer gets step 1, and the options that
-// LibTorch lacks their defaults. LibTorch loads one of hone's with buffers in fp32, but not its
-// steps, averages and further options. When one group has momentum, all keep a buffer.
+// torch::optim::SGD on hone's kernels (formula: kernels/multi_tensor/rule/sgd.h). Has the same
+// class shape and option names. If one group has momentum, all groups have a buffer. hone loads
+// archives of LibTorch: a buffer gets step 1, and options that LibTorch lacks get their defaults.
+// LibTorch loads archives of hone with buffers in fp32, but ignores steps, averages and additional
+// options.
 class SGD : public RuleOptimizer<SGDRule> {
  public:
   using RuleOptimizer::RuleOptimizer;

@@ -12,7 +12,7 @@
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "hone/train/optim/rule_optimizer.h"
 
-// Found by its argument's namespace.
+// Found by argument-dependent lookup.
 namespace hone::kernels {
 constexpr auto names_of(TAMScope) {
   return std::to_array<std::string_view>({"model", "tensor", "row"});
@@ -23,19 +23,19 @@ namespace hone::optim {
 
 using kernels::TAMScope;
 
-// How the cosine of momentum and gradient is formed.
+// The formula for the cosine of momentum and gradient.
 enum class CorrelationMethod {
   Manual,            // scope Tensor: <m, g> / ((|m| + eps_norm)(|g| + eps_norm))
   CosineSimilarity,  // scope Tensor: norms clamped from below by eps_corr, as at::cosine_similarity
-  // Scope Row, clamped: a row is what belongs to one index of the first dimension, such as an
-  // output channel of a convolution. Tensors of fewer than two dimensions are one row.
+  // Scope Row, clamped. A row is the elements of one index of the first dimension, such as an
+  // output channel of a convolution. Tensors with fewer than two dimensions are one row.
   Vectorized,
-  // By shape: Manual up to large_tensor_threshold elements, above it Vectorized for matrices and
-  // CosineSimilarity for vectors. It changes the algorithm with the shape: see plan().
+  // Selects by shape: Manual up to large_tensor_threshold elements; above it, Vectorized for
+  // matrices and CosineSimilarity for vectors. The algorithm thus depends on the shape: see plan().
   Auto,
 };
 
-// What m is: a sum that tends to g / (1 - β), as in the paper, or an average that tends to g.
+// The form of m: a sum that tends to g / (1 - β), as in the paper, or an average that tends to g.
 enum class MomentumForm { Sum, Ema };
 
 constexpr auto names_of(CorrelationMethod) {
@@ -43,7 +43,7 @@ constexpr auto names_of(CorrelationMethod) {
 }
 constexpr auto names_of(MomentumForm) { return std::to_array<std::string_view>({"sum", "ema"}); }
 
-// Options of the TAM family. Defaults are the paper's (arXiv 2412.18790); the learning rate is a
+// Options of the TAM family. Defaults are from the paper (arXiv 2412.18790). The learning rate is a
 // required argument.
 struct TorqueFields {
   double lr_ = 0;
@@ -65,8 +65,8 @@ struct TorqueFields {
   bool verbose_ = false;
 };
 
-// Error{Unsupported} for an archive or a saved group that has what earlier versions offered: scope
-// element, or lagged_cosine.
+// Throws Error{Unsupported} for an archive or saved group with an option that only earlier versions
+// had: scope element, or lagged_cosine.
 void refuse_removed_options(torch::serialize::InputArchive& archive);
 void refuse_removed_options(const Json& group, const std::string& where);
 
@@ -81,11 +81,11 @@ struct TorqueOptions : PlainOptions<Derived>, TorqueFields {
   Derived& decay_rate(double value) { return this->set(decay_rate_, value); }
   Derived& eps(double value) { return this->set(eps_, value); }
   Derived& weight_decay(double value) { return this->set(weight_decay_, value); }
-  // Unset: Manual. A method of another scope than the one set is an error.
+  // Default: Manual. Throws if the method contradicts scope().
   Derived& correlation_method(CorrelationMethod value) {
     return this->set(correlation_method_, std::optional(value));
   }
-  // Unset: the method's.
+  // Default: the scope of the method.
   Derived& scope(TAMScope value) { return this->set(scope_, std::optional(value)); }
   // Read by method Auto only.
   Derived& large_tensor_threshold(std::int64_t value) {
@@ -93,10 +93,10 @@ struct TorqueOptions : PlainOptions<Derived>, TorqueFields {
   }
   Derived& eps_norm(double value) { return this->set(eps_norm_, value); }
   Derived& eps_corr(double value) { return this->set(eps_corr_, value); }
-  // d is this, s stays: the control for comparisons with SGD.
+  // Fixes d; s does not change. Use it as a control in comparisons with SGD.
   Derived& fixed_damping(double value) { return this->set(fixed_damping_, std::optional(value)); }
   // true: one read-modify-write pass. false: a checked step, which changes nothing unless every new
-  // value is finite; on CUDA it costs a copy of parameters and state while it lasts.
+  // value is finite. On CUDA, a checked step temporarily copies parameters and state.
   Derived& use_inplace_ops(bool value) { return this->set(use_inplace_ops_, value); }
   // One log line per 100 steps: s, d, gradient norm, skipped steps.
   Derived& verbose(bool value) { return this->set(verbose_, value); }
@@ -147,7 +147,7 @@ struct TorqueOptions : PlainOptions<Derived>, TorqueFields {
 struct TAMOptions : TorqueOptions<TAMOptions> {
   static constexpr const char* kOptimizer = "TAM";
   using TorqueOptions::TorqueOptions;
-  // Weight decay on the parameter instead of in the gradient.
+  // true: applies weight decay to the parameter instead of the gradient.
   TAMOptions& decoupled_weight_decay(bool value) { return set(decoupled_weight_decay_, value); }
   bool decoupled_weight_decay() const { return decoupled_weight_decay_; }
 
@@ -156,7 +156,7 @@ struct TAMOptions : TorqueOptions<TAMOptions> {
   static TAMOptions stable(double lr);            // Manual, checked steps
   static TAMOptions large_model(double lr);       // Vectorized, in place
   static TAMOptions memory_limited(double lr);    // Manual, checked steps, momentum in bf16
-  // Below 1e8 parameters Manual, up to 1e9 Auto (500), above Vectorized; all in place.
+  // Manual below 1e8 parameters, Auto (500) up to 1e9, Vectorized above; all in place.
   static TAMOptions for_model_size(double lr, double parameters);
 };
 
@@ -166,7 +166,7 @@ struct AdaptiveTorqueOptions : TorqueOptions<Derived> {
   static constexpr bool kAdaptive = true;
   using TorqueOptions<Derived>::TorqueOptions;
   Derived& beta2(double value) { return this->set(this->beta2_, value); }
-  // Ema and bias correction make a step of Adam's size; hone's, not the paper's.
+  // Added by hone, not in the paper: Ema and bias correction give steps of Adam's size.
   Derived& momentum_form(MomentumForm value) { return this->set(this->momentum_form_, value); }
   Derived& bias_correction(bool value) { return this->set(this->bias_correction_, value); }
   double beta2() const { return this->beta2_; }
@@ -204,7 +204,7 @@ struct PlainTAMState : torch::optim::OptimizerCloneableParamState<PlainTAMState>
 };
 struct TAMParamState : AddedState<TAMParamState, PlainTAMState> {};
 
-// What the TAM family shares: the groups of the kernel, methods and scopes, s, the log line.
+// Base class of the TAM family: groups of the kernel, methods and scopes, s, and the log line.
 class TorqueOptimizer : public MultiTensorOptimizer {
  public:
   bool needs_all_gradients() const override;  // scope Model
@@ -238,7 +238,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
  private:
   static const TorqueFields& fields(const Options& options);
   static kernels::TAMGroup group_of(const Options& options);
-  // How a parameter is measured.
+  // Returns how s of a parameter is measured.
   static kernels::TAMMethod method_for(const torch::Tensor& param, const Options& options);
   bool steps_model() const {
     return !methods_.empty() && methods_.front().scope == TAMScope::Model;
@@ -254,7 +254,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
     double s = 0, d = 0;
     Index tensors = 0;
     void add(double tensor_s, double tensor_d) { s += tensor_s, d += tensor_d, ++tensors; }
-    // Writes the means, if there are any, and begins anew.
+    // Writes the means, if there are any, and resets the sums.
     void write(OptimizerStats& stats);
   };
   void add_to_means(std::size_t group, std::span<const double> s, StepMeans& means) const;
@@ -265,11 +265,11 @@ class TorqueOptimizer : public MultiTensorOptimizer {
   std::vector<kernels::TAMMethod> methods_;
   std::vector<ParamState*> states_;
   std::vector<std::span<double>> correlation_;
-  std::vector<double*> places_;  // theirs
+  std::vector<double*> places_;  // addresses of correlation_
   std::vector<std::size_t> stepped_groups_;
 };
 
-// One of the family.
+// Base class of TAM, AdaTAM and AdaTAMW.
 template <class OwnOptions>
 class TorqueClass : public TypedOptimizer<TorqueOptimizer, OwnOptions, TAMParamState> {
  public:
@@ -294,8 +294,9 @@ class TAM : public TorqueClass<TAMOptions> {
   using TorqueClass::TorqueClass;
 };
 
-// TAM's momentum over Adam's second moment. Not a drop-in for Adam: with a constant gradient the
-// first step is 15.8 lr per element, the largest 52.9 lr (t = 22); see momentum_form.
+// TAM's momentum over Adam's second moment. Not a drop-in replacement for Adam: with default
+// options and a constant gradient, its first steps are many times as large (docs/notes/tam.md). See
+// momentum_form.
 class AdaTAM : public TorqueClass<AdaTAMOptions> {
  public:
   using TorqueClass::TorqueClass;
@@ -307,8 +308,8 @@ class AdaTAMW : public TorqueClass<AdaTAMWOptions> {
   using TorqueClass::TorqueClass;
 };
 
-// The rate of TAM at which it moves as far as SGD with momentum does at `sgdm_lr`, from the damping
-// that a run has settled at: sgdm_lr / d. Error{InvalidArgument} when no step was taken.
+// Returns the rate at which TAM moves as far as SGD with momentum at `sgdm_lr`: sgdm_lr / d, with
+// the damping d at which a run has settled. Throws Error{InvalidArgument} if no step was taken.
 double suggest_lr(double sgdm_lr, const OptimizerStats& stats);
 
 }  // namespace hone::optim

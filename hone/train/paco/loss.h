@@ -13,22 +13,22 @@ namespace hone::paco {
 
 // max(0, x) or ln(1 + eˣ).
 enum class Hinge { Relu, Softplus };
-// Distances are divided by sqrt(dim), or not.
+// SqrtDim divides distances by sqrt(dim).
 enum class DistanceScale { None, SqrtDim };
 // Where negatives come from: all parts of both views of the batch, or the parts of one other image
 // that is drawn for each image, shared by the batch.
 enum class NegativePool { Distinct, OneImage };
 enum class Prototypes { Off, Full, Diagonal };
-// What SocMetric::Frobenius is divided by: nothing, as the method was published, or the squared
-// mean of the traces of the two covariances. Then it is at most 4 and does not change when all
-// parts are scaled, so that smaller features are no way to a smaller loss.
+// The divisor of SocMetric::Frobenius. None: as published. Trace: the squared mean of the traces of
+// the two covariances; then it is at most 4 and does not change when all parts are scaled, so that
+// smaller features do not reduce the loss.
 enum class SocScale { None, Trace };
-// A class before its first visit: it has no term, or its covariance is the identity.
+// A class before its first visit. Skip: it has no term. Identity: its covariance is the identity.
 enum class PrototypeInit { Skip, Identity };
 
 struct PacoLossOptions {
   Index classes = 0, dim = 0;  // of prototypes and parts; both must be set
-  // false: that loss is not computed. Without alignment, prototypes stay as they are.
+  // false: that loss is not computed. Without alignment, prototypes are not updated.
   bool contrasts = true, aligns = true;
   // Part contrast.
   double alpha = 0.2;  // margin, in units of the scaled distance
@@ -41,25 +41,25 @@ struct PacoLossOptions {
   MetricOptions metric = {};
   // Matching.
   MatchSchedule match = {};
-  // metric.floor while parts are matched; 0: the same. Not used by pooled metrics.
+  // Replaces metric.floor when parts are matched; 0: metric.floor. Pooled metrics ignore it.
   double match_floor = 0;
   kernels::AssignmentMethod solver = kernels::AssignmentMethod::Auto;
   // Second-order alignment.
   SocMetric soc_metric = SocMetric::Frobenius;
-  SocScale soc_scale = SocScale::Trace;  // not of other metrics
-  double soc_epsilon = 1e-5;             // on the diagonal of covariances; above 0
+  SocScale soc_scale = SocScale::Trace;  // Frobenius only
+  double soc_epsilon = 1e-5;             // added to the diagonal of covariances; above 0
   double beta = 0.05;                    // weight of the prototype term
   Prototypes prototypes = Prototypes::Full;
   PrototypeInit prototype_init = PrototypeInit::Skip;
   double prototype_momentum = 0.9;
 };
 
-// What is not computed is undefined; of part contrast that is all but soc.
+// Values that are not computed are undefined. Part contrast computes all but soc.
 struct PacoLossOutput {
   torch::Tensor pac, soc;  // scalars, differentiable
-  torch::Tensor matching;  // int64 [batch, parts]: the part of view 2 of each part of view 1
-  // Without gradient: shares of the batch's anchors whose hinge is active and that have no allowed
-  // negative, and the δ of each image's metric [batch].
+  torch::Tensor matching;  // int64 [batch, parts]: the view-2 part of each view-1 part
+  // Without gradient: the shares of anchors with an active hinge and without an allowed negative,
+  // and δ of each image's metric [batch].
   torch::Tensor active_share, empty_share, delta;
 };
 
@@ -68,21 +68,23 @@ struct PartContrast {
   torch::Tensor active_share, empty_share;  // as in PacoLossOutput
 };
 
-// Each part p of view 1 is an anchor, the part of view 2 that `matching` gives it the positive, and
-// a row of a pool the negative; with d the Mahalanobis distance under the metric of p's image,
+// Each part p of view 1 is an anchor. Its positive is the part of view 2 that `matching` assigns to
+// it, and its negative is a row of a pool. With the Mahalanobis distance d under the metric of p's
+// image,
 //   loss = mean over anchors of hinge(d(p, positive) - d(p, negative) + alpha).
 // An anchor without an allowed negative counts as 0. Selection has no gradient; the 2 batch parts
-// distances that enter the loss are computed with one. Of the options, those of part contrast but
-// `metric` are read. pool_images as in PacoLoss.
+// distances of the loss have one. Reads only the options of part contrast except `metric`.
+// pool_images as in PacoLoss.
 PartContrast part_contrast(const PartMetric& metric, const torch::Tensor& matching,
                            const torch::Tensor& targets, const PacoLossOptions& options,
                            const torch::Tensor& pool_images = {});
 
 // The two losses of PaCo-2 on the parts of two views of each image: part_contrast with the metrics
-// of the images, and second-order alignment: with Σ_v the covariance of view v's
-// parts and P_y the prototype of the image's class,
+// of the images, and second-order alignment. With the covariance Σ_v of view v's parts and the
+// prototype P_y of the image's class,
 //   soc = mean of D²(Σ_1, Σ_2) + beta mean of D²((Σ_1 + Σ_2) / 2, P_y).
-// In training, prototypes then take the batch: P <- momentum P + (1 - momentum) (Σ_1 + Σ_2) / 2.
+// In training, each step then updates the prototypes of the batch's classes: P <- momentum P + (1 -
+// momentum) (Σ_1 + Σ_2) / 2.
 //
 // Without prototypes, the time of a step grows like batch² parts² dim, for mining, and like
 // batch parts² (parts + dim).
@@ -94,15 +96,15 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
   void reset() override;
 
   // z1, z2 [batch, parts, dim], targets int64 [batch] in [0, classes). `pool_images`, int64
-  // [batch], replaces the images that OneImage draws (by LibTorch's generator).
-  // Parts of images that `is_paired`, bool [batch], marks are matched in their order.
-  // Where parts are not finite, or the sum of all their squares is not in fp32, the losses, all
-  // their gradients, shares and δ are NaN, and prototypes stay as they are.
-  // Error{InvalidArgument} for other shapes and types, and targets out of range on the CPU.
+  // [batch], replaces the images that OneImage draws from LibTorch's generator. For images that
+  // `is_paired`, bool [batch], marks, part k of view 1 matches part k of view 2. If parts are not
+  // finite, or the sum of all their squares overflows fp32, the losses, all their gradients, shares
+  // and δ are NaN, and prototypes are not updated. Throws Error{InvalidArgument} for other shapes
+  // and types, and targets out of range on the CPU.
   PacoLossOutput forward(const torch::Tensor& z1, const torch::Tensor& z2,
                          const torch::Tensor& targets, const torch::Tensor& pool_images = {},
                          const torch::Tensor& is_paired = {});
-  // Decides by which metric parts are matched; counts from 0.
+  // Selects the metric that matches parts (MatchSchedule); counts from 0.
   void set_epoch(Index epoch) { epoch_ = epoch; }
   Index epoch() const { return epoch_; }
   const PacoLossOptions& options() const { return options_; }
@@ -110,7 +112,7 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
   torch::Tensor prototype, prototype_count;
 
  private:
-  // Into `out`, everything but soc.
+  // Writes everything but soc to `out`.
   void contrast(const torch::Tensor& z1, const torch::Tensor& z2, const torch::Tensor& targets,
                 const torch::Tensor& pool_images, const torch::Tensor& is_paired,
                 PacoLossOutput& out) const;
@@ -126,9 +128,9 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
 };
 TORCH_MODULE(PacoLoss);
 
-// Detached: weights are constants with mean 1 and multiply each image's loss; Attached: their mean,
-// with its gradient, multiplies the mean loss, as the method was published. PacoModel's weights are
-// the means over both views or, for Attached, those of view 1.
+// Detached: weights are constants with mean 1 and multiply each image's loss. Attached: the mean
+// weight, with its gradient, multiplies the mean loss, as published. PacoModel's weights are means
+// over both views or, for Attached, weights of view 1.
 enum class CeWeight { Off, Detached, Attached };
 
 struct WeightedCeOptions {
@@ -137,9 +139,10 @@ struct WeightedCeOptions {
   double label_smoothing = 0.1;  // in [0, 1)
 };
 
-// The mean over images of ((1 - gamma) + gamma ŵ) · cross entropy in nats, ŵ = w / mean w; for
-// Attached the mean cross entropy times (1 - gamma) + gamma · mean w. logits [batch, classes],
-// targets int64 [batch], weight [batch]. Error{InvalidArgument} for options out of range.
+// Returns the mean over images of ((1 - gamma) + gamma ŵ) · cross entropy in nats, ŵ = w / mean w.
+// For Attached, returns the mean cross entropy times (1 - gamma) + gamma · mean w. logits [batch,
+// classes], targets int64 [batch], weight [batch]. Throws Error{InvalidArgument} for options out of
+// range.
 torch::Tensor weighted_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,
                                      const torch::Tensor& weight, const WeightedCeOptions& options);
 

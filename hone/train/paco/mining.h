@@ -15,14 +15,14 @@ struct MiningOptions {
 
 struct MinedNegatives {
   torch::Tensor row;    // int64 [batch, parts], of the parts of view 1 and then of view 2
-  torch::Tensor found;  // bool [batch, parts]; where false, row is 0
+  torch::Tensor found;  // bool [batch, parts]; row is 0 if false
 };
 
-// The negative of each part of view 1 among the parts of both views, without gradient, as
-// kernels::mine_negative defines it. positive_q [batch, parts]; targets int64 [batch]; pool_images
-// int64 [batch] replaces what draws_images would draw: for each image one of the others, uniformly.
-// On other devices than the CPU by operators, whose distances [batch, parts, pool] are in memory
-// at once; there top_m is Error{Unsupported}.
+// Finds the negative of each part of view 1 among the parts of both views, without gradient, as
+// kernels::mine_negative defines it. positive_q [batch, parts]; targets int64 [batch]. pool_images
+// int64 [batch] replaces the images that draws_images draws uniformly from the others. Devices
+// other than the CPU use operators, which store all distances [batch, parts, pool] at once. There,
+// top_m throws Error{Unsupported}.
 MinedNegatives mine_negatives(const PartMetric& metric, const torch::Tensor& positive_q,
                               const torch::Tensor& targets, const torch::Tensor& pool_images,
                               const MiningOptions& options);

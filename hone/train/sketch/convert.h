@@ -21,36 +21,37 @@ enum class Fit {
 struct FitOptions {
   FactorMode mode = FactorMode::LowRank;
   Fit fit = Fit::Svd;
-  Index rank = 0;        // or 0: of a low-rank layer, the smallest within max_error, if it is above
-  double max_error = 0;  // relative, in (0, 1); of the outputs with Fit::Activation
+  Index rank = 0;        // 0 with max_error of a low-rank layer: the smallest rank within it
+  double max_error = 0;  // relative, in (0, 1); error of the outputs with Fit::Activation
   Index terms = 1;       // of a sketched layer
   std::uint64_t seed = 0;
   const sketch::InputMoments* inputs = nullptr;  // for Fit::Activation
-  // What fit_svd gave a low-rank layer for `rank` or a larger one; it is not run again then.
+  // The result of fit_svd for `rank` or a larger one of a low-rank layer; if set, it is not
+  // computed again.
   const sketch::FactorPair* factors = nullptr;
   Epilogue epilogue = {};
 };
 
-// A factored layer that approximates a trained one. Keeps type, device, bias, requires_grad, the
-// training mode, and of an nn::Linear the library of products. Error{InvalidArgument} for a fit
-// that the mode does not have, for both or neither of rank and max_error, for NaN or infinity in
-// the weight or bias, and what check_fit_size() refuses.
+// Returns a factored layer that approximates a trained one. Keeps type, device, bias,
+// requires_grad, training mode, and the matmul backend of an nn::Linear. Throws
+// Error{InvalidArgument} for a fit that the mode does not have, both or neither of rank and
+// max_error, NaN or infinity in the weight or bias, and like check_fit_size().
 FactoredLinear from_linear(const torch::nn::LinearImpl& linear, const FitOptions& options);
 
-// Error{InvalidArgument} for terms of a low-rank layer, whose rank is at most the smaller side; and
-// for a sketched rank of more than 2 terms (inputs + outputs): published layers have more terms
-// than they need, but no term wider than its weight.
+// Throws Error{InvalidArgument} for a low-rank layer with terms or a rank above the smaller side,
+// and for a sketched rank above 2 terms (inputs + outputs). Published layers may have more terms
+// than they need, but no term is wider than its weight.
 void check_fit_size(std::string_view call, const FactorSize& size, FactorMode mode, Index terms);
 
-// A low-rank layer of the smallest rank whose weight is within this relative error of the layer's.
-// Where its facts().break_even is 1 or more, to_dense is the cheaper layer.
+// Returns a low-rank layer of the smallest rank whose weight is within this relative error of the
+// layer's weight. If its facts().break_even is 1 or more, to_dense() gives a cheaper layer.
 FactoredLinear recompress(FactoredLinearImpl& layer, double max_error);
 
 // The dense layer of the same weight and bias, without the epilogue.
 torch::nn::Linear to_dense(FactoredLinearImpl& layer);
 
-// bias + E[x] (W - W'): the bias that makes the mean output of a layer W' that of the layer that it
-// approximates. Weights are [out, in].
+// Returns bias + E[x] (W - W'): the bias for which a layer with the approximate weight W' has the
+// same mean output as the original layer. Weights are [out, in].
 torch::Tensor refitted_bias(const torch::Tensor& bias, const torch::Tensor& weight,
                             const torch::Tensor& effective, const sketch::InputMoments& inputs);
 

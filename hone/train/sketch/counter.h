@@ -11,14 +11,14 @@
 
 namespace hone::nn {
 
-// A count in a module's buffer, as four bytes: to() of a module converts its buffers to its type,
-// in which bytes are exact whatever the type is.
+// A count in a buffer of a module, as four bytes. to() of a module converts buffers to its type, in
+// which values of bytes are exact for every type.
 torch::Tensor new_counter();
 std::uint32_t counted(const torch::Tensor& counter);
 void set_counter(torch::Tensor& counter, std::uint32_t count);
 
-// The base of a module with counters: conversions of the module or of its parent leave buffers of
-// bytes as they are.
+// Base class of modules with counters. Conversions of the module or of its parent keep buffers of
+// bytes unchanged.
 template <class Impl>
 class CountedModule : public torch::nn::Cloneable<Impl> {
  public:

@@ -7,9 +7,9 @@
 
 namespace hone::nn::detail {
 
-// Dropout whose mask is a pure function of a key: element e is kept iff word e % 4 of the Philox
-// block e / 4 of that key is at least floor(rate * 2^32). Kept elements are divided by 1 - rate.
-// The backward pass applies the same function to the gradient, so that no mask is stored.
+// Dropout with a mask that is a pure function of a key. Element e is kept iff word e % 4 of the
+// Philox block e / 4 of that key is at least floor(rate * 2^32). Kept elements are divided by 1 -
+// rate. The backward pass applies the same function to the gradient, so that no mask is stored.
 
 // Writes to `out`, which may be x itself. Both are contiguous and of one shape. The mask does not
 // depend on the type, the device or the number of threads. f32 on the CPU takes one pass.

@@ -9,25 +9,26 @@ namespace hone::nn {
 
 enum class Activation { None, Relu, Gelu, GeluTanh, Silu };  // Gelu by erf, GeluTanh by tanh
 
-// What follows a layer's product: y = dropout(activation(product + bias)). Dropout acts in training
-// mode only.
+// The operations after a layer's product: y = dropout(activation(product + bias)). Dropout applies
+// in training mode only.
 struct Epilogue {
   Activation activation = Activation::None;
   double dropout = 0;  // the rate, in [0, 1)
 };
-// Error{InvalidArgument} for a rate out of range.
+// Throws Error{InvalidArgument} for a rate out of range.
 void check_epilogue(const Epilogue& epilogue);
 
 namespace detail {
 
-// Whether the backward pass needs the values before the activation. That of ReLU needs the result.
+// True if the backward pass needs the values before the activation. ReLU needs only the result.
 bool keeps_input(Activation activation);
 
 // The activation of z. May overwrite z unless keeps_input and `wants_grad`.
 torch::Tensor activate(Activation activation, const torch::Tensor& z, bool wants_grad);
-// The same by LibTorch's differentiable operators.
+// Like activate(), by LibTorch's differentiable operators.
 torch::Tensor activated(Activation activation, const torch::Tensor& z);
-// The gradient with respect to z, from z if keeps_input and otherwise from the layer's result.
+// Returns the gradient with respect to z. `saved` is z if keeps_input(), otherwise the layer's
+// result.
 torch::Tensor activate_backward(Activation activation, const torch::Tensor& grad,
                                 const torch::Tensor& saved);
 

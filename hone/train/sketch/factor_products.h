@@ -9,12 +9,12 @@
 
 namespace hone::nn::detail {
 
-// The products of a layer's matrices, without gradients: of f32 on the CPU as in nn/matmul.h, whose
-// results are f32 also where autocast rounds the operands, of everything else by LibTorch in the
-// type of the operands.
+// The products of a layer's matrices, without gradients. f32 on the CPU uses the products of
+// nn/matmul.h, whose results are f32 even if autocast rounds the operands. Everything else uses
+// LibTorch in the type of the operands.
 struct FactorProducts {
   Products cpu;
-  at::ScalarType type = at::kFloat;  // of the operands
+  at::ScalarType type = at::kFloat;  // type of the operands
   bool uses_matmul = true;
   bool uses_kernel = false;  // kernels::multiply instead, for f32 in few rows
 
@@ -29,15 +29,15 @@ struct FactorProducts {
   torch::Tensor transposed(const torch::Tensor& x, const torch::Tensor& y) const;
 };
 
-// The products that this thread's autocast scope asks for, with this library for f32 on the CPU:
-// with Auto the kernel where x has few rows.
-// Error{InvalidArgument} that begins with [layer] where x and the weight differ in device, or
-// without autocast in type, or are not of floating point.
+// Returns the products for this thread's autocast scope, with this library for f32 on the CPU. Auto
+// uses the kernel if x has few rows. Throws Error{InvalidArgument} that begins with [layer] if the
+// devices of x and the weight differ, if their types differ without autocast, or if they are not
+// floating-point.
 FactorProducts factor_products(std::string_view layer, const torch::Tensor& x,
                                const torch::Tensor& weight,
                                MatmulBackend backend = MatmulBackend::Auto);
 
-// The type that autocast lowers x to on its device, or that of x.
+// Returns the type that autocast lowers x to on its device, or the type of x.
 at::ScalarType lowered_type(const torch::Tensor& x);
 
 }  // namespace hone::nn::detail

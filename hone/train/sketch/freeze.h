@@ -23,23 +23,24 @@ struct FreezeOptions {
   MeasureOptions measure = {};
 };
 
-// One form that the layer could take.
+// A candidate form of the layer.
 struct FreezeTrial {
   std::string name;  // "dense", "f32", "bf16", "int8", "rank 48"
   double error = 0;
-  RatioInterval speedup = {};  // over the layer as it is; 1 where the error forbids the form
+  RatioInterval speedup = {};  // over the unchanged layer; 1 if the error is above the tolerance
   bool is_chosen = false;
   std::string reason;  // one sentence
 };
 
 struct FrozenChoice {
-  torch::nn::AnyModule layer;  // takes x and gives y without gradients of the weights
+  torch::nn::AnyModule layer;  // maps x to y without gradients of the weights
   std::vector<FreezeTrial> trials;
 };
 
-// The fastest form of a layer for inference on batches like `sample` [..., in_features]: of those
-// within the tolerance and faster over the whole interval of the measurement, otherwise the layer
-// as it is. Leaves the layer in evaluation mode. Error{InvalidArgument} for an empty sample.
+// Returns the fastest form of a layer for inference on batches like `sample` [..., in_features].
+// The form must be within the tolerance and faster over the whole interval of the measurement.
+// Otherwise returns the layer unchanged. Puts the layer in evaluation mode. Throws
+// Error{InvalidArgument} for an empty sample.
 FrozenChoice freeze_measured(const FactoredLinear& layer, const torch::Tensor& sample,
                              Measurer& measurer, const FreezeOptions& options = {});
 

@@ -27,19 +27,20 @@ struct FrozenLinearOptions {
 };
 
 // A factored layer for inference: y = activation(B (A x) + bias) with A [rank, in] and B [out,
-// rank] stored in few bits. All tensors are buffers (`a` and `b`, with Int8 also `a_scales` and
-// `b_scales`; `bias`), so that optimizers do not see them and files hold them as they are. f32 on
-// the CPU without gradients is multiplied by the kernels of kernels/gemm, whose activations stay
-// f32 under autocast too; they take bf16 and Int8 from a packed copy, which the first call makes
-// and calls after a load make anew. All else uses LibTorch's operators on the
-// decoded factors, through which gradients reach x.
+// rank] in few bits. All tensors are buffers (`a` and `b`, with Int8 also `a_scales` and
+// `b_scales`; `bias`), so that optimizers ignore them and files contain them unchanged.
+//
+// f32 on the CPU without gradients uses the kernels of kernels/gemm, and activations stay f32 also
+// under autocast. The kernels read bf16 and Int8 from a packed copy. The first call creates it, and
+// so does the first call after a load. All else uses LibTorch's operators on the decoded factors,
+// through which gradients flow to x.
 class FrozenLinearImpl : public torch::nn::Cloneable<FrozenLinearImpl> {
  public:
-  // Zeros, to load a file into. Error{InvalidArgument} for sizes out of range.
+  // Creates zeros, to load a file into. Throws Error{InvalidArgument} for sizes out of range.
   explicit FrozenLinearImpl(const FrozenLinearOptions& options);
 
   torch::Tensor forward(const torch::Tensor& x);
-  // A and B in f32, as the layer's codes mean them.
+  // Returns A and B in f32, decoded.
   std::pair<torch::Tensor, torch::Tensor> factors() const;
   // Rounds these factors to the layer's type.
   void set_factors(const torch::Tensor& a, const torch::Tensor& b);
@@ -48,7 +49,7 @@ class FrozenLinearImpl : public torch::nn::Cloneable<FrozenLinearImpl> {
   LayerFacts facts() const;
   const FrozenLinearOptions& options() const { return options_; }
   void reset() override;
-  // Moves to a device. The types of the buffers stay: they are what the layer is frozen to.
+  // Moves to a device. Types of buffers do not change, because the layer is frozen to them.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Dtype dtype, bool non_blocking = false) override;
   void to(torch::Device device, bool non_blocking = false) override;

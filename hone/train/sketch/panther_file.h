@@ -19,18 +19,18 @@
 // bits.
 namespace hone::nn {
 
-// Throws Error{NotFound} for a missing file and Error{CorruptFile}, which names file and tensor,
-// for a tensor that is missing, of another shape or of integers, has NaN or infinity, or is a U of
-// other sizes than 1/√k. A missing bias is a layer without one.
+// Throws Error{NotFound} for a missing file. Throws Error{CorruptFile} that names file and tensor
+// if a tensor is missing, has another shape or integers, contains NaN or infinity, or is a U with
+// entries other than ±1/√k. Without a bias in the file, the layer has none.
 FactoredLinear read_panther_linear(const std::filesystem::path& file, std::string_view prefix);
 
-// The file does not have the geometry of a convolution: stride, padding, dilation and padding mode
-// are those of `geometry`, all else is taken from the file.
+// The file does not contain the geometry of a convolution. Takes stride, padding, dilation and
+// padding mode from `geometry`, and everything else from the file.
 SketchedConv2d read_panther_conv(const std::filesystem::path& file, std::string_view prefix,
                                  const SketchedConv2dOptions& geometry);
 
-// The tensors of a sketched layer in that form, for write_tensors. Error{InvalidArgument} for a
-// low-rank layer, and for a convolution in groups.
+// Returns the tensors of a sketched layer in that form, for write_tensors(). Throws
+// Error{InvalidArgument} for a low-rank layer, and for a convolution in groups.
 std::vector<NamedTensor> panther_tensors(const FactoredLinearImpl& layer, std::string_view prefix);
 std::vector<NamedTensor> panther_tensors(const SketchedConv2dImpl& layer, std::string_view prefix);
 

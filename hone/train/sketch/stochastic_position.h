@@ -18,24 +18,24 @@ struct StochasticPositionOptions {
 };
 
 // Sinusoidal stochastic positional encoding (Liutkus et al., "Relative positional encoding for
-// Transformers with linear complexity", arXiv 2105.08399), which gives attention by random features
-// relative positions. With gain = softplus(scales), f = sigmoid(freqs) / 2, R realizations and
-// standard normal noise, q' and k' [batch, tokens, heads, R] of q and k [batch, tokens, heads,
-// channels] satisfy
+// Transformers with linear complexity", arXiv 2105.08399). It adds relative positions to attention
+// by random features. Let gain = softplus(scales), f = sigmoid(freqs) / 2, R the number of
+// realizations, and the noise standard normal. Then q' and k' [batch, tokens, heads, R] of q and k
+// [batch, tokens, heads, channels] satisfy
 //   E q'_i . k'_j / sqrt(R) = channels^(-1/2) sum_d q_id k_jd P_d(i - j),
 //   P_d(t) = sum_s gain_ds^2 cos(2 pi f_ds t + phase_ds).
 class StochasticPositionImpl : public CountedModule<StochasticPositionImpl> {
  public:
-  // Error{InvalidArgument} on sizes below 1.
+  // Throws Error{InvalidArgument} for sizes below 1.
   explicit StochasticPositionImpl(const StochasticPositionOptions& options);
   void reset() override;
 
-  // (q', k') of tokens from position `first` on. Encodings are computed for a few positions at a
-  // time, and again for the gradient, which supports backward() only. Error{InvalidArgument} on
-  // other heads or channels.
+  // Returns (q', k') of tokens from position `first` on. Computes encodings for a few positions at
+  // a time, and again for the gradient, which supports backward() only. Throws
+  // Error{InvalidArgument} for other heads or channels.
   std::pair<torch::Tensor, torch::Tensor> forward(const torch::Tensor& q, const torch::Tensor& k,
                                                   Index first = 0);
-  // Draws new noise, the next of the seed's.
+  // Draws the next noise of the seed.
   void resample();
 
   StochasticPositionOptions options;

@@ -11,19 +11,18 @@
 
 namespace hone::nn {
 
-// Which layers of a model. A layer is selected if it fulfils every list that is not empty; one
-// entry of the list is enough. `indices` or `range` then choose from the selected layers by their
-// positions among them.
+// Selects layers of a model. A layer is selected if it matches every nonempty list; one matching
+// entry per list is enough. `indices` or `range` then choose from the selected layers by position.
 struct LayerSelector {
-  // A pattern is a regular expression (ECMAScript) that is searched anywhere in the dotted path:
-  // "layers.*.mlp.down", "^conv1$". What is no regular expression is a part of the path in which *
-  // stands for any text: "*.down".
+  // A pattern is a regular expression (ECMAScript) that may match anywhere in the dotted path:
+  // "layers.*.mlp.down", "^conv1$". An entry that is not a regular expression is a part of the
+  // path, in which * matches any text: "*.down".
   std::vector<std::string> pattern = {};
   std::vector<std::string> contains = {};  // parts of the path, literally
-  std::vector<std::string> type = {};      // as by type_of(), whole
+  std::vector<std::string> type = {};      // full names, as in type_of()
   std::vector<Index> indices = {};         // from 0
   struct Range {
-    Index start = 0, end = 0, step = 1;  // without `end`
+    Index start = 0, end = 0, step = 1;  // `end` is exclusive
   };
   std::optional<Range> range = {};
 };
@@ -33,13 +32,13 @@ struct LayerSelector {
 // that names the key for everything else.
 LayerSelector read_selector(const Json& json);
 
-// The selected layers in the model's order, whatever the order in the selector. A module that is
-// registered in several places comes once, at the first place that is selected.
+// Returns the selected layers in the order of the model. A module that is registered in several
+// places is returned once, at the first selected place.
 //
-// Throws Error{InvalidArgument} if no layer is selected, with the three paths (or types) that are
-// nearest to what was looked for; if indices and range are both given; if a position is negative or
-// beyond the selected layers; if a pattern, contains or type is an empty text; or if a pattern is
-// longer than 500 bytes or is an expression with back-references or too many states.
+// Throws Error{InvalidArgument} that lists the three nearest paths (or types) if no layer is
+// selected. Also throws Error{InvalidArgument} if indices and range are both set; if a position is
+// negative or beyond the selected layers; if a pattern, contains or type is empty; or if a pattern
+// is longer than 500 bytes, has back-references, or has too many states.
 std::vector<Layer> select_layers(torch::nn::Module& model, const LayerSelector& selector);
 
 // The layer with this path. Throws Error{InvalidArgument} with the three nearest ones.

@@ -12,28 +12,27 @@
 
 namespace hone::nn {
 
-// Puts `replacement`, a layer from one tensor to one tensor, into the model in place of the layer
-// with this path (layers_of()), in the same training mode. A layer that is registered in several
-// places is replaced in all of them by the one replacement. Only an element of a Sequential or the
-// content of a Slot can be replaced: every other owner, also of a ModuleList or ModuleDict, calls
-// the layer by its type, and so would go on with the old object or fail. An element of a Sequential
-// comes into a Slot.
+// Replaces the layer with this path (layers_of()) by `replacement`, which maps one tensor to one
+// tensor, and sets its training mode to that of the old layer. If the layer is registered in
+// several places, replaces all of them. Only an element of a Sequential or the content of a Slot
+// can be replaced. Any other owner, including one with a ModuleList or ModuleDict, calls the layer
+// by its type, and would keep the old object or fail. An element of a Sequential is put into a
+// Slot.
 //
-// Throws, and changes nothing: Error{InvalidArgument} if there is no such layer, with the three
-// nearest ones, no replacement, or one whose forward() does not take exactly one tensor (sizes are
-// not checked until it is called); Error{Unsupported} that names the member that would
-// have to be a Slot, or the parameter of another layer with which the old one shares memory, unless
-// the replacement shares it, too.
+// Throws, and changes nothing. Error{InvalidArgument}: there is no such layer (lists the three
+// nearest paths), no replacement, or its forward() does not take exactly one tensor. Sizes are not
+// checked until it is called. Error{Unsupported}: names the member that would have to be a Slot, or
+// a parameter of another layer that shares memory with the old layer but not with the replacement.
 void replace(torch::nn::Module& model, std::string_view path, torch::nn::AnyModule replacement);
 
-// How often a layer was called since it came into its Slot, in all of its places. Throws
-// Error{InvalidArgument} if there is no such layer, or if it is in no Slot.
+// Returns the number of calls of a layer since it was put into its Slot, in all of its places.
+// Throws Error{InvalidArgument} if there is no such layer, or if it is not in a Slot.
 Index calls_of(torch::nn::Module& model, std::string_view path);
 inline bool was_executed(torch::nn::Module& model, std::string_view path) {
   return calls_of(model, path) > 0;
 }
 
-// The layers of a model that replace() can exchange, as objects: their weights are not copied.
+// The layers of a model that replace() can exchange, as objects. Does not copy their weights.
 struct Snapshot {
   struct Place {
     torch::nn::Module* owner;  // the Sequential or the Slot
@@ -43,7 +42,7 @@ struct Snapshot {
   std::vector<Place> places;
 };
 Snapshot snapshot(torch::nn::Module& model);
-// Undoes every replace() since the snapshot was taken of this model.
+// Undoes every replace() after this snapshot of the model.
 void restore(const Snapshot& snapshot);
 
 // Groups of parameters of different modules that share memory ("embed.weight", "head.weight").

@@ -11,19 +11,19 @@
 
 namespace hone::nn {
 
-// A module below the root of a model. A Slot and what it holds are one layer with the path of the
-// Slot, so that a layer's path does not depend on whether it is in a Slot.
+// A module below the root of a model. A Slot and its content are one layer with the path of the
+// Slot, so that the path of a layer does not depend on whether it is in a Slot.
 struct Layer {
   std::string path;                           // "blocks.0.mlp.down"
-  std::shared_ptr<torch::nn::Module> module;  // what the Slot holds, not the Slot
-  SlotImpl* slot = nullptr;                   // null if it is in none
+  std::shared_ptr<torch::nn::Module> module;  // the content of the Slot, not the Slot
+  SlotImpl* slot = nullptr;                   // null if not in a Slot
   torch::nn::Module* parent = nullptr;
 
   std::string name() const;  // in its parent: "down"
 };
 
-// All layers in the order in which they were registered, parents before their children. A module
-// that is registered in several places is there several times.
+// Returns all layers in the order of registration, parents before children. A module that is
+// registered in several places appears several times.
 std::vector<Layer> layers_of(torch::nn::Module& model);
 
 // The class without namespaces, template arguments and "Impl": "Linear".

@@ -15,9 +15,9 @@
 
 namespace hone::nn {
 
-// Holds a layer that maps one tensor to one tensor, and can be given another one. A model declares
-// as Slot what replace() may exchange, because a member of the type Linear keeps the old object
-// whatever is registered under its name:
+// Holds an exchangeable layer that maps one tensor to one tensor. Declare members as Slots if
+// replace() should exchange them. A member of type Linear would keep the old object, whatever is
+// registered under its name:
 //
 //   nn::Slot down = register_module("down", nn::Slot(torch::nn::Linear(64, 16)));
 //

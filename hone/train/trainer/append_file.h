@@ -11,14 +11,14 @@ namespace hone::trainer {
 // loses at most an incomplete last record.
 class AppendFile {
  public:
-  // Replaces the file by `begin`. Throws Error{Io} if that cannot be written, as append() does.
+  // Replaces the file by `begin`. Throws Error{Io}, like append(), if the write fails.
   AppendFile(std::filesystem::path path, std::string_view begin);
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
   ~AppendFile();
 
   void append(std::string_view bytes);
-  // Overwrites what was appended last; `bytes` may not be shorter.
+  // Overwrites the last append; `bytes` must not be shorter.
   void replace_last(std::string_view bytes);
   // Makes everything appended so far survive a power cut. Warns once if the file has been removed
   // or replaced.

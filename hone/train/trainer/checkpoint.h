@@ -28,13 +28,15 @@ class CheckpointStore {
  public:
   explicit CheckpointStore(std::filesystem::path folder);
 
-  // Then removes all but the newest `keep` and the one of step `best` (where it exists).
+  // Saves the checkpoint, then removes all but the newest `keep` and the one of step `best` (if it
+  // exists).
   void save(const Checkpoint& checkpoint, Index keep, std::optional<Index> best);
-  // The newest checkpoint that matches its manifest; damaged ones are skipped with a warning that
-  // names them and the damage. Nothing if there is none; throws Error{CorruptFile} if all are
-  // damaged.
+  // Returns the newest checkpoint that matches its manifest. Skips damaged ones with a warning that
+  // names them and the damage. Empty if there are no checkpoints. Throws Error{CorruptFile} if all
+  // are damaged.
   std::optional<Checkpoint> load_newest() const;
-  // Its facts by its manifest alone, without reading tensors; nothing if there is none.
+  // Returns the facts of the newest checkpoint from its manifest, without reading tensors; empty if
+  // there are no checkpoints.
   std::optional<Json> newest_facts() const;
   // Throws Error{CorruptFile} that names the damaged file.
   Checkpoint load(Index step) const;
@@ -43,7 +45,7 @@ class CheckpointStore {
   std::filesystem::path path_of(Index step) const;
   // Removes every checkpoint.
   void clear() const;
-  // check_disk() for what is free where they are stored.
+  // Calls check_disk() with the free space of the folder.
   void check_disk(Index bytes, Index keep) const;
 
  private:
@@ -57,9 +59,9 @@ class CheckpointStore {
 
 Index bytes_of(const std::vector<CheckpointTensor>& tensors);
 
-// Throws Error{Resource} naming `folder` if a checkpoint of `bytes` does not fit in the `free`
-// bytes of a disk that has `stored` checkpoints already; warns if not all fit that are there at a
-// time: the `keep` newest ones and the next one.
+// Throws Error{Resource} that names `folder` if a checkpoint of `bytes` does not fit in the `free`
+// bytes of a disk that already has `stored` checkpoints. Warns if the maximum number of
+// simultaneous checkpoints does not fit: the `keep` newest ones and the next one.
 void check_disk(const std::filesystem::path& folder, Index free, Index bytes, Index keep,
                 Index stored);
 

@@ -13,22 +13,22 @@ namespace hone::trainer {
 
 class Task;
 
-// The measures taken so far to stay below a limit; part of a run's state.
+// Measures taken so far to stay below a limit; part of a run's state.
 struct MemoryActions {
   bool released_caches = false, recomputes = false;
   Index splits = 0;  // times that micro-batches were halved
 
   Json to_json() const;
   static MemoryActions from_json(const Json& json);
-  // Applies these measures to a fresh task. Returns the micro-batches per step from then on.
+  // Applies these measures to a new task. Returns the resulting number of micro-batches per step.
   Index apply(Task& task, Index accumulation_steps) const;
 };
 
-// Keeps the CPU tensors of a training run below a limit. An allocation that would exceed it throws,
-// the partial gradients are dropped, and the micro-batches of the step run again after the next of
-// these measures: return freed memory to the system (once), compute layers again in the backward
-// pass, halve the micro-batches (the step's samples and their order stay). Each measure is logged
-// with the bytes before and after. Without a limit none of this happens.
+// Keeps the CPU tensors of a training run below a limit. An allocation that would exceed it throws.
+// Then the partial gradients are dropped, and the micro-batches of the step run again after the
+// next measure: return freed memory to the system (once), recompute layers in the backward pass,
+// halve the micro-batches (with the same samples in the same order). Logs each measure with the
+// bytes before and after. Has no effect without a limit.
 class MemoryBudget {
  public:
   // max_bytes counts tensors, including weights; 0: no limit. The arguments must outlive this
@@ -42,7 +42,7 @@ class MemoryBudget {
   // Runs the optimizer's step, for which there is no measure: throws Error{Resource} if memory runs
   // out.
   void run_optimizer(const std::function<void()>& work);
-  // Runs a validation, whose batches are halved as long as that helps.
+  // Runs a validation. Halves its batches as long as that helps.
   void run_validation(const std::function<void()>& work);
 
  private:

@@ -9,12 +9,12 @@
 
 namespace hone::trainer {
 
-// Bytes of tensors in a training step whose gradients are alive throughout, as in the later
-// micro-batches of an accumulation; without accumulation the peak is lower by up to `gradients`.
+// Bytes of tensors in a training step in which all gradients exist throughout, as in the later
+// micro-batches of an accumulation. Without accumulation, the peak is lower by up to `gradients`.
 struct MemoryParts {
   Index weights = 0, gradients = 0, state = 0;
   Index averages = 0;     // moving averages of the weights
-  Index activations = 0;  // what the forward pass leaves for the backward pass
+  Index activations = 0;  // kept by the forward pass for the backward pass
   Index workspace = 0;    // the peak above all these
   Index total() const { return weights + gradients + state + averages + activations + workspace; }
 };

@@ -17,17 +17,17 @@ namespace hone::trainer {
 struct MetricsRow {
   Index step = 0;  // steps done, from 1
   double loss = 0, lr = 0, grad_norm = 0, tokens_per_s = 0;
-  std::optional<double> val_loss{}, val_bits_per_byte{};  // empty where nothing was validated
-  std::optional<double> loss_scale{};    // in force; empty where losses are not scaled
-  std::optional<double> val_accuracy{};  // of classifiers
-  // 1 if a gradient was inf or NaN and the step changed nothing, else 0. Empty where such a step
-  // would end the run.
+  std::optional<double> val_loss{}, val_bits_per_byte{};  // empty without a validation
+  std::optional<double> loss_scale{};    // in effect; empty if losses are not scaled
+  std::optional<double> val_accuracy{};  // for classifiers
+  // 1 if a gradient was inf or NaN and the step changed nothing, else 0. Empty if such a step would
+  // end the run.
   std::optional<double> found_inf{}, skipped{};
   // Steps without overflow since the loss scale changed, this one included; empty without a scale.
   std::optional<double> growth_tracker{};
-  // Terms of the loss, of jobs that have several: cross entropy, supervised contrast or triplets,
-  // part contrast, second-order alignment; and the shares of anchors whose hinge is active and that
-  // have no negative.
+  // Terms of the loss, for jobs with several terms: cross entropy, supervised contrast or triplets,
+  // part contrast, second-order alignment. Also the shares of anchors with an active hinge and
+  // without a negative.
   std::optional<double> ce{}, aux{}, pac{}, soc{}, active_share{}, empty_share{};
 };
 
@@ -47,11 +47,11 @@ std::span<const MetricsColumn> metrics_columns();
 std::string metrics_header();
 std::string to_csv_line(const MetricsRow& row);
 
-// A log read back, for reports. Error{CorruptFile} naming the line.
+// Reads a log for reports. Throws Error{CorruptFile} that names the line.
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
 
-// The rows that a run resumed after `steps` steps keeps of its log: the complete ones up to there.
-// Warns if the last of them, or the whole log, are missing.
+// Returns the rows of its log that a run keeps when it resumes after `steps` steps: the complete
+// rows up to that step. Warns if the last of them, or the whole log, are missing.
 std::vector<MetricsRow> kept_metrics(const std::filesystem::path& path, Index steps);
 
 }  // namespace hone::trainer

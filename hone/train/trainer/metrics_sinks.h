@@ -15,11 +15,12 @@ namespace hone::trainer {
 
 // The formats in which rows can be written in addition to metrics.csv.
 enum class MetricsFormat {
-  JsonLines,    // metrics.jsonl: an object per row, keys as in the CSV, absent where that is empty
+  JsonLines,    // metrics.jsonl: one object per row, keys as in the CSV; empty values are omitted
   TensorBoard,  // tensorboard/events.out.tfevents.0.hone
 };
 
-// "jsonl", "tensorboard"; "csv" adds nothing. Error{InvalidArgument} on another name.
+// Accepts "jsonl", "tensorboard", and "csv", which adds nothing. Throws Error{InvalidArgument} for
+// other names.
 std::vector<MetricsFormat> parse_metrics_formats(std::span<const std::string> names);
 
 // Every file that sinks below `folder` may write.
@@ -36,10 +37,10 @@ class MetricsSinks {
   void add(const MetricsRow& row);
   // Rewrites the last row, with more columns filled in.
   void replace_last(const MetricsRow& row);
-  // AppendFile's.
+  // Calls AppendFile::sync() for each file.
   void sync();
 
-  // A line.
+  // Returns a row as one line.
   static std::string to_json_line(const MetricsRow& row);
 
  private:

@@ -5,8 +5,8 @@
 
 namespace hone::trainer {
 
-// What the memory of a run's steps depends on, beside its task and optimizer. A precision that is
-// auto counts as fp32, which takes more.
+// Parameters of the memory of a run's steps, besides the task and the optimizer. A precision of
+// "auto" counts as fp32, which takes more memory.
 struct ProbeOptions {
   amp::AmpConfig amp = {};
   double ema_decay = 0;

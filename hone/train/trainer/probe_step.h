@@ -24,7 +24,7 @@ class TrainingSnapshot {
 
  private:
   struct Weight {
-    torch::Tensor tensor, copy, grad;  // grad: the handle itself, undefined where there was none
+    torch::Tensor tensor, copy, grad;  // grad: the original tensor, or undefined
   };
   optim::MultiTensorOptimizer& optimizer_;
   std::vector<Weight> weights_;
@@ -43,9 +43,9 @@ Index uncounted_bytes(Task& task, const optim::MultiTensorOptimizer& optimizer);
 // Sets the gradients of all weights to zeros, or removes them.
 void hold_gradients(Task& task, bool hold);
 
-// Runs forward, backward and a full step on this batch, in the precision and with the moving
-// averages of the run; allocations are attributed to their phases. `between(phase)` is called after
-// each phase, while its tensors are alive.
+// Runs forward, backward and a full step on this batch, with the precision and the moving averages
+// of the run. Attributes allocations to their phases. Calls `between(phase)` after each phase,
+// while its tensors still exist.
 void probe_step(Task& task, optim::MultiTensorOptimizer& optimizer,
                 const std::vector<torch::Tensor>& batch, const ProbeOptions& options,
                 const std::function<void(memory::Phase)>& between = {});

@@ -8,15 +8,15 @@
 
 namespace hone::trainer {
 
-// The schedule of [lr] for a run of `steps`. The rate that a group has now is its peak p. With W
-// warm-up steps and T steps, s from 0: p(s+1)/W for s < W; then over s-W of T-W steps a half cosine
-// or a line from p to final_ratio·p, or p. One cycle: from p/25 to p over the first lr.rise of the
-// steps, then to final_ratio·p at the last one.
+// Creates the schedule of [lr] for a run of `steps`. The current rate of a group is its peak p.
+// With W warm-up steps, T steps and s from 0, the rate is p(s+1)/W for s < W. Then, over step s-W
+// of T-W, it is a half cosine or a line from p to final_ratio·p, or constant p. One cycle: from
+// p/25 to p over the first lr.rise of the steps, then to final_ratio·p at the last one.
 optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index steps,
                                   torch::optim::Optimizer& optimizer);
 
-// The first of `done` steps, from 0, whose learning rate differs between a run of `steps` and one
-// of `other_steps` at the same peak; nothing if none differs.
+// Returns the first of `done` steps, from 0, whose learning rate differs between a run of `steps`
+// and a run of `other_steps` at the same peak; empty if none differs.
 std::optional<Index> first_changed_rate(const optim::LrConfig& lr, double peak, Index done,
                                         Index steps, Index other_steps);
 

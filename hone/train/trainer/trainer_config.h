@@ -27,18 +27,18 @@ struct TrainerConfig {
   amp::AmpConfig amp{};
 };
 
-// What the job calls its samples ("windows"), what a seed and the limit of memory do to it, and
-// what it can recompute ("layers").
+// Words of a job for descriptions of keys: its samples ("windows"), the effects of the seed and of
+// the memory limit, and the parts that it can recompute ("layers").
 struct TrainerWords {
   std::string_view samples, seed, max_memory, parts;
 };
 // The last entry is trainer.recompute_every.
 void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWords& words);
-// Error{InvalidArgument} names the key.
+// Throws Error{InvalidArgument} that names the key if a value is out of range.
 void check_config(const TrainerConfig& trainer);
 // trainer.clip_norm_type as the number that it is.
 double norm_type_of(const std::string& clip_norm_type);
-// trainer.device; Error{InvalidArgument} if it is not the name of one.
+// Returns trainer.device. Throws Error{InvalidArgument} if it does not name a device.
 c10::Device device_of(const TrainerConfig& trainer);
 // trainer.max_memory_mb in bytes; 0, no limit, on devices other than the CPU.
 Index max_memory_bytes(const TrainerConfig& trainer);

@@ -19,38 +19,37 @@
 
 namespace hone::tuner {
 
-// What a replaced layer costs and how near it is.
+// Cost and error of a replaced layer.
 struct ReplacedLayer {
   std::string path;
   LayerPoint point;
   Index dense_bytes = 0, bytes = 0;  // in a file
-  Index dense_flops = 0, flops = 0;  // of a row, or of an output pixel
+  Index dense_flops = 0, flops = 0;  // per row or output pixel
   double error = 0;                  // of the weight, relative (Frobenius)
-  // The relative error of the outputs on the calibration data, where the layer was fitted to those.
+  // Relative error of the outputs on the calibration data, if the layer was fitted to those.
   std::optional<double> output_error = {};
 };
 Json to_json(const ReplacedLayer& layer);
 
-// Fits replacements of a model's layers. What is dear is computed once for each layer: the moments
-// of its inputs and the factors of the largest rank, of which smaller ranks take the first rows.
+// Fits replacements of a model's layers. Computes the expensive parts once per layer: the moments
+// of its inputs, and the factors of the largest rank, from which smaller ranks take the first rows.
 class LayerFitter {
  public:
-  // Takes the layers as they are in the model now, and does not change them. `calibrate` runs the
-  // model on the data that Fit::Activation takes its moments from; layers are in other modules
-  // while it runs.
+  // Uses the current layers of the model, and does not change them. `calibrate` must run the model
+  // on the data for the moments of Fit::Activation. During the call, other modules wrap the layers.
   LayerFitter(torch::nn::Module& model, std::span<const tune::LayerGroup> groups,
               std::uint64_t seed, const std::function<void()>& calibrate);
   LayerFitter(const LayerFitter&) = delete;
   LayerFitter& operator=(const LayerFitter&) = delete;
   ~LayerFitter();
 
-  // The same object for the same layer and point, as long as the memory that such objects take is
-  // limited.
+  // Returns the same object for the same layer and point, until the memory of such objects reaches
+  // a limit.
   torch::nn::AnyModule fit(const std::string& path, const tune::Point& point);
   ReplacedLayer describe(const std::string& path, const tune::Point& point);
 
-  // For each layer of a group of low-rank layers whose parameter is the rank, that of the smallest
-  // sum of numbers with a mean squared relative error of at most `error`; 0: dense.
+  // Plans ranks for groups of low-rank layers whose parameter is the rank. Minimizes the total of
+  // numbers at a mean squared relative error of at most `error`; rank 0 means dense.
   void plan(std::span<tune::LayerGroup> groups, double error) const;
 
  private:

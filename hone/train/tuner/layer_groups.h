@@ -13,27 +13,26 @@
 
 namespace hone::tuner {
 
-// What a replacement of a layer has to choose. A parameter that the space does not have takes its
-// default.
+// The choices for a replacement of a layer. Parameters that are not in the space have defaults.
 struct LayerPoint {
   nn::FactorMode mode = nn::FactorMode::LowRank;
   nn::Fit fit = nn::Fit::Svd;
   Index rank = 1, terms = 1;
 };
 
-// A Linear or Conv2d as the matrix that is factored, of each of its groups.
+// A Linear or Conv2d as the matrix to factor; a Conv2d has one matrix per group.
 struct LayerShape {
   Index inputs = 0, outputs = 0, groups = 1;
   bool is_conv = false;
 
   Index numbers() const { return groups * inputs * outputs; }
-  // The largest rank of which a pair of factors has fewer numbers than the matrix.
+  // Largest rank at which the factors are smaller than the matrix.
   Index largest_rank() const { return (inputs * outputs - 1) / (inputs + outputs); }
 };
-// Error{InvalidArgument} for a module of another type.
+// Throws Error{InvalidArgument} for a module of another type.
 LayerShape shape_of(const torch::nn::Module& module);
 
-// `point` is one of the layer's group.
+// `point` must be a point of the layer's group.
 LayerPoint read_layer_point(const tune::Point& point, const LayerShape& shape);
 
 struct TuneGroups {
@@ -41,12 +40,12 @@ struct TuneGroups {
   std::vector<std::pair<std::string, std::string>> skipped;  // path, and a sentence that says why
 };
 
-// The layers of a model that the space selects, and the parameters of each. Layers that cannot be
-// replaced are left out: those in no Slot, of another type, with parameters that others share, and,
-// where ranks are automatic, those that are too small for one. Throws Error{InvalidArgument} that
+// Returns the layers of a model that the space selects, and the parameters of each. Skips layers
+// that cannot be replaced: layers outside of Slots, of another type, or with shared parameters. If
+// ranks are automatic, also skips layers that are too small. Throws Error{InvalidArgument} that
 // names the key, its line and the layer if a [[layers]] table selects nothing, or nothing that can
-// be replaced, a layer that another table selects too, a depth-wise convolution, or a layer that
-// cannot have a given rank, share of bytes or fit.
+// be replaced. Also throws it for a layer that another table selects, a depth-wise convolution, or
+// a layer that cannot have a given rank, share of bytes or fit.
 TuneGroups make_groups(torch::nn::Module& model, const TuneSpace& space);
 
 }  // namespace hone::tuner

@@ -12,32 +12,32 @@
 
 namespace hone::app {
 
-// A whole model.
+// Measurements of a whole model.
 struct ModelFigures {
-  std::vector<double> quality = {};  // by repeat, as the metric's
-  Index bytes = 0, parameters = 0;   // of tensors in a file
+  std::vector<double> quality = {};  // one per repeat; see TunedModel::quality()
+  Index bytes = 0, parameters = 0;   // size of its tensors in a file
   std::optional<double> runs_per_s = {};
 };
 
-// On samples that the search has not seen: the unchanged model's quality, and that of the model
-// less it.
+// Quality on samples that the search has not seen: of the unchanged model, and the change of the
+// model from it.
 struct HeldBack {
   double unchanged = 0;
   tune::QualityChange change;
 };
 
-// What `hone tune` found.
+// The result of `hone tune`.
 struct TuneReport {
   tuner::QualityGoal goal;
-  std::optional<double> least_quality = {};  // a mean of qualities
-  bool is_timed = false;                     // the fastest model is wanted, not the smallest
+  std::optional<double> least_quality = {};  // limit of the mean quality
+  bool is_timed = false;                     // the goal is the fastest model, not the smallest
   bool is_feasible = false;
-  std::string tree = {};                          // of the modules with the replaced layers
-  std::vector<tuner::ReplacedLayer> layers = {};  // of the model, or of the nearest one
+  std::string tree = {};                          // tree of the modules with the replaced layers
+  std::vector<tuner::ReplacedLayer> layers = {};  // replaced in the model, or in the nearest one
   ModelFigures before = {};
-  std::optional<ModelFigures> after = {};  // none if no quality was finite
-  std::optional<HeldBack> held_back = {};  // of `after`, if it was measured
-  // The speedup of the model, or of the nearest one if compared, in turns with the unchanged one.
+  std::optional<ModelFigures> after = {};  // nullopt if no quality was finite
+  std::optional<HeldBack> held_back = {};  // for `after`; nullopt if not measured
+  // Speedup of the model (or of the nearest one, if compared) over the unchanged one, run in turns.
   std::optional<RatioInterval> speedup = {};
   std::vector<std::pair<std::string, std::string>> skipped = {};  // layers and reasons
   std::string model_folder = {};

@@ -27,12 +27,12 @@ using FloatVector = hn::Vec<FloatTag>;
 constexpr Index kLanes = static_cast<Index>(hn::MaxLanes(FloatTag()));
 constexpr int kRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 32 : 16;
 constexpr int kWidestTile = kRegisters == 32 ? 12 : 4;
-// The prefetch distance in bytes of weights over all vectors. On Zen 5 with cold f32 weights,
-// prefetching makes 8 rows 1.6 times and 64 rows 1.3 times as fast.
+// Prefetch distance in bytes of weights over all vectors. Prefetches make products with cold f32
+// weights faster.
 constexpr Index kBytesAhead = 8192;
 
-// The number of vectors of weight rows per pass: vecs·cols accumulators, vecs weights and one x
-// must fit into the registers.
+// Returns the number of vectors of weight rows per pass. vecs·cols accumulators, vecs weights and
+// one x must fit into the registers.
 constexpr int vectors_for(int cols) {
   const int limit = static_cast<int>(4 * kPanelRows / kLanes);
   int vectors = 1;
@@ -71,8 +71,8 @@ struct DenseReader {
   }
 };
 
-// value = scale * (code - zero), in Min4 and Min5 less the minimum. One quad of four columns per
-// 32-bit lane. The products of weights with a minimum are exact, so it is rounded once.
+// value = scale * (code - zero); Min4 and Min5 then subtract the minimum. Each 32-bit lane has one
+// quad of four columns. In kinds with minimums, scale * code is exact, so a value is rounded once.
 template <PanelKind kKind>
 struct CodeReader {
   using IntTag = hn::RebindToSigned<FloatTag>;
@@ -85,7 +85,7 @@ struct CodeReader {
 
   const PanelLayout* layout = nullptr;
   const std::byte* panel = nullptr;
-  const std::byte *record = nullptr, *factors = nullptr, *codes = nullptr;  // of the block
+  const std::byte *record = nullptr, *factors = nullptr, *codes = nullptr;  // parts of the block
   Index lane = 0, k = 0;
   IntVector quads, zero;
   FloatVector scale, minimum;
@@ -149,14 +149,14 @@ struct CodeReader {
     }
   }
 
-  // The f16 of every lane from byte `offset` of the record on.
+  // Loads the f16 of every lane from byte `offset` of the record on.
   HWY_INLINE FloatVector load_halves(FloatTag d, Index offset) {
     const hn::Rebind<hwy::float16_t, FloatTag> d16;
     const auto* half = reinterpret_cast<const hwy::float16_t*>(record + offset);
     return hn::PromoteTo(d, hn::LoadU(d16, half + lane));
   }
 
-  // The group's values at byte `offset` of the record, times the factors from `factor` on.
+  // Loads the group's values at byte `offset` of the record, times the factors from `factor` on.
   template <class Byte>
   HWY_INLINE FloatVector load_scaled(FloatTag d, Index offset, Index factor) {
     const hn::Rebind<Byte, FloatTag> d8;
@@ -233,7 +233,8 @@ HWY_INLINE void run_vectors(const TileArgs& args, Index first_unit, Index first_
 }
 
 // Processes as many vectors at once as fit into the registers, then half as many, down to one.
-// Codes, whose loops take the longest to compile, go down at once.
+// Readers of codes continue with one vector at once, because their loops take the longest to
+// compile.
 template <class Reader, int kCols, int kVectors, bool kSingle>
 HWY_INLINE void run_vectors_from(const TileArgs& args, Index unit, Index first_row) {
   const Index units = args.panel_count * (kPanelRows / kLanes);

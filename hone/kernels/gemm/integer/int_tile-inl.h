@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tile loop of all int8 kernels but that of AMX, included by files that define `Ops` for one
-// instruction set. Everything has internal linkage, so that no copy compiled for a newer CPU can be
-// linked elsewhere.
+// The tile loop of all int8 kernels except AMX, included by files that define `Ops` for one
+// instruction set. Everything has internal linkage, so the linker cannot use a copy compiled for a
+// newer CPU elsewhere.
 //
-// Per block of 32 columns and output, with u the unsigned weight code, z its zero point, q the
-// activation code:   isum = Σ u·q − z·Σq   (exact in int32: |isum| <= 32·255·127 + 255·4064)
+// Per block of 32 columns and output, with the unsigned weight code u, its zero point z and the
+// activation code q:
+//                    isum = Σ u·q − z·Σq   (exact in int32: |isum| <= 32·255·127 + 255·4064)
 //                    acc  = fma(float(isum), scale_w · scale_x, acc)
-// Min4 and Min5, with an exact scale_w and minimum (a group's times a factor):
+// Min4 and Min5, with an exact scale_w and minimum (a group's value times a factor):
 //                    isum = Σ u·q
 //                    acc  = fma(float(isum), scale_w · scale_x, acc)
 //                    acc  = fma(minimum, float(−Σq) · scale_x, acc)
-// Half6 treats the two halves of a block as Code8 treats a block, each with its own scale_w.
-// Ops holds vectors of kRows int32 lanes, one weight row per lane:
-//   add8/add4(sum, weights, quad of x); sums start at −z·Σq where Ops::kOneInstruction multiplies
-//   and adds, otherwise at zero, which saves the first addition; those of add4 are int16 then and
-//   are widened at the end of the block;
+// Half6 treats each half of a block as Code8 treats a block; each half has its own scale_w.
+//
+// Ops has vectors of kRows int32 lanes, one weight row per lane:
+//   add8/add4(sum, weights, quad of x). If Ops::kOneInstruction multiplies and adds, sums start at
+//   −z·Σq. Otherwise they start at zero, which saves the first addition; sums of add4 are then
+//   int16 and are widened at the end of the block.
 //   add_two(sum, weights, quad of x, weights, quad of x) for codes of up to 6 bits, in int32.
 #pragma once
 
@@ -33,28 +35,24 @@
 namespace hone::kernels {
 namespace {
 
-// The streams of panels that are read at once.
+// Number of panel streams that are read at once.
 template <class Ops, int kUnits>
 constexpr int kStreams = kUnits* Ops::kRows / static_cast<int>(kPanelRows);
 
-// One or two streams leave the memory pipeline idle without prefetches: with cold weights, 8 rows
-// then take 1.4 times as long on Zen 4 and 2.1 times as long on Zen 5. Four streams fill it by
-// themselves on Zen 4, and prefetches only displace their loads: without them, one row is 1.3 times
-// as fast.
+// One or two streams of cold weights leave the memory pipeline idle without prefetches. Four
+// streams fill it by themselves; prefetches would only displace their loads.
 template <class Ops, int kUnits>
 constexpr bool kPrefetches = kStreams<Ops, kUnits> < 4;
 
-// The prefetch distance in bytes. On Zen 5, the bandwidth is the same from 6 to 8 KiB and lower
-// below and above.
+// Prefetch distance in bytes. Measurements: docs/notes/decode.md.
 constexpr Index kPrefetchBytes = 8192;
 
 #define HONE_UNROLL _Pragma("GCC unroll 16")
 #define HONE_INLINE inline __attribute__((always_inline))
 
-// Has a sum or a load computed where it stands among others and among prefetches. GCC 12 otherwise
-// computes all products of a block before it adds them, and spills them: on Zen 3, 256 rows then
-// take 1.4 times as long with 4-bit codes and 1.2 times with 8-bit ones. And it moves the
-// prefetches of a block in front of its loads.
+// Forces the compiler to compute a sum or a load at this place, in order with other such values and
+// prefetches. GCC 12 otherwise computes all products of a block before it adds them, which spills
+// registers. It also moves the prefetches of a block in front of its loads.
 template <class Int>
 HONE_INLINE Int in_order(Int value) {
   asm volatile("" : "+v"(value));
@@ -77,9 +75,8 @@ struct DotProductOps : Vector {
   static Weight8 weight8(Int codes) { return codes; }
 };
 
-// Prefetches into the second-level cache only. On Intel's processors, one cold row takes 0.95
-// (AVX2, Q8_0 and Q4_0), and eight take 0.93 (AVX-512 VNNI, Q8_0) of the time that they take
-// otherwise.
+// Prefetches into the second-level cache only, which is faster on Intel's processors. Measurements:
+// docs/notes/decode.md.
 template <class Ops>
 struct IntoL2 : Ops {
   static void prefetch(const void* at) {
@@ -87,13 +84,14 @@ struct IntoL2 : Ops {
   }
 };
 
-// A column of panels, or of halves of panels for 8-lane vectors: its parts in the first record.
+// A column of panels, or of half panels for 8-lane vectors. Points to its parts in the first
+// record.
 struct Unit {
   const std::byte *codes, *scales, *zeros, *factors;
   float* out;
 };
 
-// Where a block lies: bytes from the parts in the first record to its own.
+// Position of a block: bytes from the parts in the first record to the block's own parts.
 template <PanelKind kKind>
 class Place {
  public:
@@ -102,7 +100,7 @@ class Place {
         group_(block / layout.blocks_per_group * layout.group_bytes),
         in_group_(block % layout.blocks_per_group) {}
 
-  // The offset of scales, minimums and zero points.
+  // Offset of scales, minimums and zero points.
   HONE_INLINE Index group() const { return group_; }
   HONE_INLINE Index factors() const { return group_ + in_group_ * kFactorBytes; }
   HONE_INLINE Index codes() const { return group_ + in_group_ * code_block_bytes(kKind); }
@@ -129,14 +127,14 @@ HONE_INLINE Unit unit_at(const TileArgs& args, Index unit, Index first_row) {
           args.out + first_row * args.out_stride + unit * Ops::kRows};
 }
 
-// The zero points of the group at `group`; unused for symmetric codes.
+// Returns the zero points of the group at `group`; unused for symmetric codes.
 template <class Ops, int kBits>
 HONE_INLINE typename Ops::Int load_zeros(const Unit& unit, Index group) {
   return unit.zeros != nullptr ? Ops::template zeros_from_bytes<kBits>(unit.zeros + group)
                                : Ops::zero_int();
 }
 
-// −z·Σq for one row of x.
+// Returns −z·Σq for one row of x.
 template <class Ops, int kBits>
 HONE_INLINE typename Ops::Int zero_correction(bool symmetric, typename Ops::Int zero,
                                               const std::byte* record, int lane) {
@@ -152,9 +150,9 @@ HONE_INLINE typename Ops::Float load_scales(const TileArgs& args, const Unit& un
   return args.layout->half_scales ? Ops::load_half(scales) : Ops::load(scales);
 }
 
-// Prefetches each panel from its first byte to its last and on into the next one to be read. The
-// share of a block is spread over its loads: on Zen 5, one row of cold Q8_0 takes 0.96 of
-// the time that it takes if all lines are prefetched before them.
+// Prefetches each panel from its first byte to its last, and then the next panel to be read.
+// Spreads the prefetches of a block over its loads, which is faster than issuing them all before
+// the loads.
 template <class Ops, PanelKind kKind, int kUnits>
 class PanelPrefetcher {
  public:
@@ -183,14 +181,14 @@ class PanelPrefetcher {
 
  private:
   static constexpr int kPanels = kStreams<Ops, kUnits> == 0 ? 1 : kStreams<Ops, kUnits>;
-  // One for the scales and what lies beside them.
+  // The additional line is for the scales and the other parts next to the codes.
   static constexpr int kLines = static_cast<int>(code_block_bytes(kKind) / 64) + 1;
   Index panel_bytes_, block_bytes_;
   const std::byte *panels_, *ahead_ = nullptr;
 };
 
-// Prefetches the first two blocks of streams that are read without prefetches otherwise, for which
-// the processor's own come too late.
+// Prefetches the first two blocks of streams that are otherwise read without prefetches. The
+// processor's own prefetches come too late for these blocks.
 template <class Ops, PanelKind kKind, int kUnits>
 HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_byte) {
   constexpr Index kBlockBytes = code_block_bytes(kKind);
@@ -203,7 +201,7 @@ HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_byte) {
   }
 }
 
-// The sum of a block for one row of x, with −z·Σq.
+// Returns the sum of a block for one row of x, including −z·Σq.
 template <class Ops, int kBits>
 HONE_INLINE typename Ops::Int finish_sum(typename Ops::Int sum, bool symmetric,
                                          typename Ops::Int zero, const std::byte* record,
@@ -214,9 +212,9 @@ HONE_INLINE typename Ops::Int finish_sum(typename Ops::Int sum, bool symmetric,
                   zero_correction<Ops, kBits>(symmetric, zero, record, lane));
 }
 
-// Four codes of row c of x, of columns 4·quad to 4·quad + 3 of a block, in every lane. Those of a
-// single row are loaded 16 at a time and copied to the lanes in registers, because cold weights
-// leave few loads to spare.
+// Returns in every lane four codes of row c of x: columns 4·quad to 4·quad + 3 of a block. A single
+// row is loaded 16 codes at a time and copied to the lanes in registers, because cold weights leave
+// few loads to spare.
 template <class Ops, int kCols>
 HONE_INLINE typename Ops::Int quad_of(const std::byte* const* x, int c, int quad) {
   const std::byte* codes = x[c / 4] + c % 4 * kBlockCols;
@@ -241,7 +239,7 @@ HONE_INLINE void add_block8(const Unit (&units)[kUnits], Index at, const std::by
   }
 }
 
-// The same for 4-bit codes.
+// Like add_block8() for 4-bit codes.
 template <class Ops, int kCols, int kUnits, class Prefetches>
 HONE_INLINE void add_block4(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
                             const Prefetches& prefetches, typename Ops::Int (&sum)[kUnits][kCols]) {
@@ -264,7 +262,7 @@ HONE_INLINE void add_block4(const Unit (&units)[kUnits], Index at, const std::by
   }
 }
 
-// The codes of columns 4·kQuad to 4·kQuad + 3 of a block of Min5 or Half6.
+// Returns the codes of columns 4·kQuad to 4·kQuad + 3 of a block of Min5 or Half6.
 template <class Ops, int kUpperBits, int kQuad>
 HONE_INLINE typename Ops::Int wide_codes(const std::byte* block) {
   constexpr int kVector = kQuad % kUpperBits;
@@ -296,8 +294,8 @@ HONE_INLINE void add_two_quads(const Unit (&units)[kUnits], Index at, const std:
   }
 }
 
-// Uses registers for kUnits·kCols sums, as many accumulators, and kUnits weights, scales and zeros
-// each.
+// Uses registers for kUnits·kCols sums, as many accumulators, and kUnits each of weights, scales
+// and zeros.
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_row) {
   constexpr int kGroups = (kCols + 3) / 4, kBits = is_four_bit(kKind) ? 4 : 8;
@@ -377,7 +375,7 @@ HONE_INLINE BlockScales<Ops> load_block_scales(const Unit& unit, const Place<kKi
           Ops::mul(minimum, Ops::to_float(Ops::bytes_to_lanes(factors + kPanelRows)))};
 }
 
-// The scales of one half of a block of Half6.
+// Returns the scales of one half of a block of Half6.
 template <class Ops, int kHalf>
 HONE_INLINE typename Ops::Float load_half_scale(const Unit& unit,
                                                 const Place<PanelKind::Half6>& place) {
@@ -391,7 +389,7 @@ struct Sums {
   typename Ops::Float acc[kUnits][kCols];
 };
 
-// −Σq · scale for the four rows of a record, each rounded once.
+// Stores −Σq · scale for the four rows of a record, each rounded once.
 HONE_INLINE void store_negative_sums(const std::byte* record, float* to) {
   const auto load = [record](Index at) {
     return _mm_load_si128(reinterpret_cast<const __m128i*>(record + at));
@@ -439,10 +437,10 @@ HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], const Place<kKin
   }
 }
 
-// −32·Σq over the first or the second half of a block, from a pair of kInt8RecordSums.
+// Returns −32·Σq over the first or the second half of a block, from a pair of kInt8RecordSums.
 template <class Ops, int kHalf>
 HONE_INLINE typename Ops::Int half_correction(const std::byte* pair) {
-  constexpr int kFactors = kHalf == 0 ? 32 << 16 : -32 * 65536 + 32;  // of the pair's two parts
+  constexpr int kFactors = kHalf == 0 ? 32 << 16 : -32 * 65536 + 32;  // for the pair's two parts
   return Ops::correction(Ops::set(kFactors), Ops::broadcast(pair));
 }
 
@@ -473,8 +471,8 @@ HONE_INLINE void add_half_block(const Unit (&units)[kUnits], const Place<PanelKi
   }
 }
 
-// run_units() for panels with a scale for each block. Those are loaded after the integer sums, so
-// that they need no registers during these.
+// Like run_units() for panels with a scale for each block. Scales are loaded after the integer
+// sums, so that they take no registers during the sums.
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_scaled_units(const TileArgs& args, Index first_unit, Index first_row) {
   constexpr int kGroups = (kCols + 3) / 4;

@@ -9,11 +9,11 @@
 namespace hone::kernels {
 
 // The tile functions of one instruction set, in the order of PanelKind from Code8 on. On AMD's
-// processors, prefetches go into the first-level cache, on others into the second. Those of AMD
-// that have AvxVnni or Avx512 have Avx512Vnni, too, which is faster.
+// processors, prefetches go into the first-level cache; on others, into the second-level cache.
+// AMD's processors with AvxVnni or Avx512 also have Avx512Vnni, which is faster.
 using IntTiles = const TileFunction*;
 
-// All null for a set that the build leaves out (HONE_ISA).
+// All null for an instruction set that the build leaves out (HONE_ISA).
 extern const TileFunction kIntTilesAvx2[5];
 extern const TileFunction kIntTilesAvx2L2[5];
 extern const TileFunction kIntTilesAvxVnni[5];

@@ -14,8 +14,8 @@ struct Vector512 {
   using Float = __m512;
   static constexpr int kRows = 16;
   static constexpr int max_cols(PanelKind) { return 12; }
-  // 32 registers: 2·units·columns accumulators, three per unit for weights, scale and zero point.
-  // Unpacking codes of 5 and 6 bits takes more; and of 8 bits, two panels are no faster.
+  // 32 registers: 2·units·columns accumulators, and three per unit for weights, scale and zero
+  // point. Unpacking codes of 5 and 6 bits takes more. For 8-bit codes, two panels are no faster.
   static constexpr int units_for(int cols, int bits) {
     return cols <= 2 ? 4 : cols <= 5 && bits == 4 ? 2 : 1;
   }
@@ -34,11 +34,11 @@ struct Vector512 {
     __builtin_memcpy(&quad, at, 4);
     return _mm512_set1_epi32(quad);
   }
-  // The 16 bytes at `at` in every part of 128 bits.
+  // Returns the 16 bytes at `at` in every 128-bit part.
   static Int repeat(const void* at) {
     return _mm512_broadcast_i32x4(_mm_load_si128(static_cast<const __m128i*>(at)));
   }
-  // Lane `quad` of every part of 128 bits in all lanes of this part.
+  // Returns lane `quad` of every 128-bit part in all lanes of the part.
   HONE_INLINE static Int repeat_quad(Int bytes, int quad) {
     if (quad == 0) return _mm512_shuffle_epi32(bytes, _MM_PERM_AAAA);
     if (quad == 1) return _mm512_shuffle_epi32(bytes, _MM_PERM_BBBB);
@@ -59,7 +59,7 @@ struct Vector512 {
   static Int set(int value) { return _mm512_set1_epi32(value); }
   static Int low_nibbles(Int both) { return _mm512_and_si512(both, _mm512_set1_epi8(15)); }
   static Int high_nibbles(Int both) { return low_nibbles(_mm512_srli_epi16(both, 4)); }
-  // Codes of more than four bits, of which the upper ones are in each byte from bit kFirst on.
+  // Adds the upper bits of codes of more than four bits. They are in each byte from bit kFirst on.
   template <int kBits, int kFirst>
   static Int with_upper_bits(Int nibbles, Int upper) {
     if constexpr (kFirst <= 4) {
@@ -73,7 +73,7 @@ struct Vector512 {
   static Float to_float(Int v) { return _mm512_cvtepi32_ps(v); }
   static Float mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
   static Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
-  // In assembly, because GCC moves prefetches to other places; see in_order().
+  // In assembly, because GCC would move prefetches to other places; see in_order().
   static void prefetch(const void* at) {
     asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(at)));
   }

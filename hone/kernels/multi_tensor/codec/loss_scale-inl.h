@@ -24,9 +24,9 @@ using ScaleDoubles = hn::ScalableTag<double>;
 using ScaleFloats = hn::Rebind<float, ScaleDoubles>;  // as many floats as fit a vector of doubles
 using ScaleWords = hn::RebindToSigned<ScaleFloats>;
 
-// fp32 arithmetic that rounds as fp16 does, on every target: normal numbers by adding half a step
-// to the bits, subnormals by adding 0.5, whose last bit is 2^-24. (Without the sign, bits compare
-// as signed numbers.)
+// fp32 arithmetic that rounds as fp16 does, on every target. Normal numbers are rounded by adding
+// half a step to the bits, subnormals by adding 0.5, whose last bit is 2^-24. (Without the sign,
+// bits compare as signed numbers.)
 template <class D>
 HWY_INLINE hn::Vec<D> nearest_f16(D d, hn::Vec<D> x) {
   const hn::RebindToSigned<D> di;
@@ -83,8 +83,8 @@ double unscale(float* grad, Index length, float inv_scale) {
   return hn::GetLane(hn::SumOfLanes(dd, hn::Add(even, odd)));
 }
 
-// Where the parts of a chunk are counted before they go into the statistics. Four tables, so that
-// equal values in a row do not wait for each other's increment.
+// Counts the parts of a chunk before they are added to the statistics. There are four tables, so
+// that equal values in a row do not wait for each other's increment.
 struct F16Tally {
   static constexpr Index kSlots =
       512;  // index (bits - 1) >> 23: bins; 255, 256 not finite; 511 zero
@@ -105,7 +105,7 @@ struct F16Tally {
   }
 };
 
-// bits: of |x|.
+// `bits` has the bits of |x|.
 HWY_INLINE void count_slots(hn::Vec<ScaleWords> bits, F16Tally& tally) {
   const ScaleWords di;
   const hn::RebindToUnsigned<ScaleFloats> du;

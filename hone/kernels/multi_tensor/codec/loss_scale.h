@@ -7,7 +7,7 @@
 
 namespace hone::kernels {
 
-// What loss scaling and fp16 do to gradients. Each function works on one dense chunk, on the
+// Effects of loss scaling and fp16 on gradients. Each function processes one dense chunk, on the
 // calling thread, at any alignment.
 
 // grad ← inv_scale · grad in one sweep. Returns Σ g² of the previous values in double, which is inf
@@ -18,12 +18,12 @@ double unscale_chunk(float* grad, Index length, float inv_scale);
 // 65,520 on, NaN stays NaN. `to` may be `from`.
 void round_through_f16(const float* from, float* to, Index length);
 
-// Counts of values x and of what fp16 makes of scale · x. Of overflowing elements only the count is
-// kept; of the others error = x - fp16(scale · x) / scale.
+// Counts of values x and of fp16(scale · x). Overflowing elements are only counted; for the others,
+// error = x - fp16(scale · x) / scale.
 struct F16Statistics {
   // Bin b: finite x with 2^(b-127) < |x| ≤ 2^(b-126); bin 0: 0 < |x| ≤ 2^-126. The upper ends are
-  // closed because fp16 rounds 2^-25 to zero and all above it to 2^-24: the bins decide exactly
-  // what underflows at a power of two as scale.
+  // closed because fp16 rounds 2^-25 to zero and everything above it to 2^-24. So the bins
+  // determine exactly what underflows if the scale is a power of two.
   static constexpr Index kBins = 255;
   static constexpr int kFirstExponent = -126;  // bin b ends at 2^(kFirstExponent + b)
 
@@ -38,10 +38,11 @@ struct F16Statistics {
   F16Statistics& operator+=(const F16Statistics& other);
 };
 
-// Adds the chunk to `into`, with x = factor · values[i] in fp32. `scale` finite and positive.
+// Adds the chunk to `into`, with x = factor · values[i] in fp32. `scale` must be finite and
+// positive.
 void measure_f16(const float* values, Index length, float factor, float scale, F16Statistics& into);
 
-// The same as plain loops.
+// References: plain loops.
 double unscale_chunk_reference(float* grad, Index length, float inv_scale);
 void round_through_f16_reference(const float* from, float* to, Index length);
 void measure_f16_reference(const float* values, Index length, float factor, float scale,

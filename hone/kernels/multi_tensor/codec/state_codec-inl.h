@@ -27,7 +27,8 @@ using CodecHalves = hn::Rebind<std::uint16_t, CodecFloats>;
 using CodecVec = hn::Vec<CodecFloats>;
 using CodecBits = hn::Vec<CodecWords>;
 
-// Counters of the first vector's elements, and how far they are from one vector to the next.
+// Returns the counters of the first vector's elements; counter_stride() is the step to the next
+// vector.
 HWY_INLINE CodecBits first_counters(const RoundingKey& rounding) {
   const CodecWords w;
   const auto first = static_cast<std::uint32_t>(rounding.first_element);
@@ -38,7 +39,7 @@ HWY_INLINE CodecBits counter_stride() {
   const CodecWords w;
   return hn::Set(w, static_cast<std::uint32_t>(hn::Lanes(w)) * kNextElement);
 }
-// 32 bits for each element; the middle when rounding to nearest.
+// Returns 32 random bits for each element, or the middle value when rounding to nearest.
 HWY_INLINE CodecBits random_vector(CodecBits counters, bool nearest) {
   const CodecWords w;
   if (nearest) return hn::Set(w, 0x80000000u);
@@ -77,7 +78,7 @@ HWY_INLINE CodecBits encode_magnitude(CodecVec value, CodecBits random, const Co
   return hn::IfThenElse(hn::RebindMask(w, is_even), even, normal);
 }
 
-// What codes are multiplied by: the block's scale over the largest code.
+// Returns the factor of codes: the block's scale over the largest code.
 HWY_INLINE CodecVec decode_factor(float scale) {
   return hn::Set(CodecFloats(), scale * (1 / kLargestCode));
 }
@@ -103,13 +104,13 @@ HWY_INLINE void decode_codes(const std::uint8_t* codes, float scale, Index lengt
   }
 }
 
-// Infinite or NaN when an element is: as integers those are the largest.
+// Infinite or NaN if an element is: as integers, their bits are the largest.
 HWY_INLINE CodecBits larger_magnitude(CodecBits largest, CodecVec value) {
   const CodecWords w;
   return hn::Max(largest, hn::And(hn::BitCast(w, value), hn::Set(w, 0x7fffffffu)));
 }
 
-// What to write as a block's scale, and what its numbers are multiplied by to become codes.
+// The scale to store for a block, and the factor `up` that turns its numbers into codes.
 struct BlockScale {
   float scale = 0, up = 0;
 };
@@ -138,7 +139,7 @@ HWY_INLINE void encode_vector(CodecVec x, CodecVec factor, CodecBits random, std
   hn::StoreU(hn::TruncateTo(CodecBytes(), code), CodecBytes(), codes);
 }
 
-// The codes of an unsigned block with an infinite number.
+// Writes the codes of an unsigned block with an infinite number.
 HWY_INLINE void encode_overflown(Index length, std::uint8_t* codes) {
   std::fill_n(codes, length, static_cast<std::uint8_t>(kUnsignedCode.largest));
 }
@@ -175,7 +176,7 @@ HWY_INLINE void encode_bf16_vector(CodecVec x, CodecBits counters, bool nearest,
   const CodecBits added = nearest ? hn::Add(hn::Set(w, 0x7fffu), even)
                                   : hn::ShiftRight<16>(random_vector(counters, /*nearest=*/false));
   const CodecBits rounded = hn::ShiftRight<16>(hn::Add(bits, added));
-  // Inf stays; NaN keeps a bit of its mantissa.
+  // Inf stays inf; NaN keeps a bit of its mantissa.
   const auto special = hn::Eq(hn::And(bits, exponent), exponent);
   const auto is_nan = hn::Gt(hn::And(bits, hn::Set(w, 0x7fffffffu)), exponent);
   const CodecBits quiet = hn::IfThenElseZero(is_nan, hn::Set(w, 0x40u));
@@ -210,7 +211,7 @@ HWY_INLINE void decode_bf16_vectors(const std::uint16_t* from, Index length, flo
   }
 }
 
-// Highway's own conversions, where there is no instruction, know neither inf nor subnormals.
+// Without an instruction, Highway's conversions support neither inf nor subnormals.
 constexpr bool kConvertsHalf = HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 &&
                                HWY_TARGET != HWY_SSSE3 && HWY_TARGET != HWY_SSE4;
 

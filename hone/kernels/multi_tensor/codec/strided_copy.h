@@ -5,7 +5,8 @@
 
 namespace hone::kernels {
 
-// Elements [offset, offset + length) of a fp32 view in row-major order, to and from dense memory.
+// Copy elements [offset, offset + length) of a fp32 view, in row-major order, to and from dense
+// memory.
 void copy_from_strided(const TensorView& from, Index offset, Index length, float* to);
 void copy_to_strided(const float* from, const TensorView& to, Index offset, Index length);
 

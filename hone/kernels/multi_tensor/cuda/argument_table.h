@@ -6,11 +6,11 @@
 #include "hone/core/index.h"
 #include "hone/kernels/cuda/host_device.h"
 
-// How a kernel learns which block works on which chunk of which tensor: a struct passed by value as
-// kernel argument, or a table in device memory. Both answer the same three questions.
+// Maps a kernel's blocks to chunks of tensors: a struct passed by value as kernel argument, or a
+// table in device memory. Both have the same three accessors.
 namespace hone::kernels::cuda {
 
-// Positions in TensorEntry::address, those of Slot in plan.h.
+// Positions in TensorEntry::address, in the order of Slot in plan.h.
 enum DeviceSlot : int { kParam, kGrad, kMomentum, kSecondMoment, kExtra, kEma, kCopy };
 constexpr int kDeviceSlots = 7;
 
@@ -26,20 +26,20 @@ struct BlockEntry {
   bool operator==(const BlockEntry&) const = default;
 };
 
-// The argument limits of CUDA: everywhere, and from compute capability 7.0, CUDA 12.1 and its
-// driver (530) on.
+// CUDA's limits on argument bytes: everywhere, and with compute capability 7.0, CUDA 12.1 and its
+// driver (530) or later.
 constexpr int kSmallArgumentBytes = 4096, kLargeArgumentBytes = 32764;
-// For what a kernel needs beside the struct.
+// Reserved for the arguments other than the struct.
 constexpr int kArgumentHeaderBytes = 96;
 
 constexpr int kSmallBlocks = 320;
-// What fits beside 320 block entries: 36 tensors with four addresses each.
+// Number of tensors that fit together with 320 block entries: 36 with four addresses each.
 constexpr int small_tensors(int depth) {
   return (kSmallArgumentBytes - kArgumentHeaderBytes - kSmallBlocks * int{sizeof(BlockEntry)}) /
          (8 * (depth + 1));
 }
 static_assert(small_tensors(4) == 36);
-// The large struct holds seven small ones, which is how PyTorch sizes its own.
+// The large struct is seven small ones; PyTorch sizes its struct the same way.
 constexpr int kLargeScale = 7;
 
 template <int... kSlots>
@@ -47,7 +47,7 @@ struct SlotList {
   static constexpr int kDepth = sizeof...(kSlots);
 };
 
-// kScale 1 or kLargeScale; kSlots: the slots whose addresses it carries.
+// kScale is 1 or kLargeScale; kSlots are the slots whose addresses the table has.
 template <int kScale, int... kSlots>
 struct StructTable {
   static constexpr int kDepth = sizeof...(kSlots);
@@ -92,20 +92,20 @@ struct DeviceTable {
 
 struct Control;
 
-// What a pass works with beside the tensors; device addresses.
+// Inputs and outputs of a pass other than the tensors; device addresses.
 struct PassArguments {
   const Control* control = nullptr;
-  const void* scalars = nullptr;  // pass 2: one of the rule's scalar structs per tensor
+  const void* scalars = nullptr;  // pass 2: one scalar struct of the rule per tensor
   double* chunk_sums = nullptr;   // pass 1: [block][kSums]
 };
 
-// The whole argument of a kernel that runs over the list.
+// The complete argument of a kernel that runs over the list.
 template <class Table>
 struct ListArguments {
   PassArguments pass;
   Index chunk_elements = 0;
-  Index first_tensor = 0;  // number in the whole list of the table's tensor 0 …
-  Index first_block = 0;   // … and of its block 0
+  Index first_tensor = 0;  // number in the whole list of the table's tensor 0
+  Index first_block = 0;   // number in the whole list of the table's block 0
   Table table;
 };
 static_assert(sizeof(ListArguments<DeviceTable>) - sizeof(DeviceTable) <= kArgumentHeaderBytes);

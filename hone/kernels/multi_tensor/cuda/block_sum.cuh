@@ -3,8 +3,8 @@
 
 namespace hone::kernels::cuda {
 
-// Adds kCount values over a block in a fixed order; the totals are thread 0's. A second call in one
-// kernel needs a __syncthreads() before it.
+// Adds kCount values over a block in a fixed order. Only thread 0 has the totals. Call
+// __syncthreads() before a second call in one kernel.
 template <int kCount, int kThreads>
 __device__ inline void sum_over_block(double (&values)[kCount]) {
   constexpr int kWarps = kThreads / 32;

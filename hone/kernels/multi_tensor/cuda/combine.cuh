@@ -4,7 +4,7 @@
 #include "hone/kernels/multi_tensor/cuda/block_sum.cuh"
 #include "hone/kernels/multi_tensor/cuda/rule_policy.h"
 
-// Between the passes: sums of chunks to sums of tensors, to scalars.
+// Kernels between the passes: from sums of chunks to sums of tensors, and from these to scalars.
 namespace hone::kernels::cuda {
 
 constexpr int kCombineThreads = 128;
@@ -16,7 +16,8 @@ struct CombineArguments {
   double* tensor_sums = nullptr;       // [tensor][kMostSums]
 };
 
-// Sums of the chunks of one tensor, by one block in a fixed order; thread 0 has them.
+// Adds the sums of the chunks of one tensor, with one block in a fixed order. Thread 0 has the
+// result.
 template <int kCount>
 __device__ inline void combine_tensor(const CombineArguments& a, Index tensor,
                                       double (&sums)[kCount]) {
@@ -28,7 +29,7 @@ __device__ inline void combine_tensor(const CombineArguments& a, Index tensor,
   sum_over_block<kCount, kCombineThreads>(sums);
 }
 
-// TAM, tensor by tensor: sums and scalars in one launch.
+// For TAM, tensor by tensor: sums and scalars in one launch.
 template <int kCount, class Policy>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_and_prepare_kernel(CombineArguments a, PrepareArguments<Policy> prepare) {
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (threadIdx.x == 0) prepare_tensor(prepare, tensor, sums_of(sums, kCount));
 }
 
-// One thread per tensor. `sums`: [tensor][kMostSums], null where the rule needs none.
+// One thread per tensor. `sums` is [tensor][kMostSums], or null if the rule needs none.
 template <class Policy>
 __global__ void prepare_kernel(PrepareArguments<Policy> a, const double* sums, Index tensors) {
   const Index tensor = Index{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -48,7 +49,7 @@ __global__ void prepare_kernel(PrepareArguments<Policy> a, const double* sums, I
   prepare_tensor(a, tensor, own);
 }
 
-// TAM in Model scope, one block: s from the torque of all tensors.
+// For TAM in Model scope, one block: computes s from the torque of all tensors.
 template <class Policy>
 __global__ void __launch_bounds__(kCombineThreads)
     model_correlation_kernel(PrepareArguments<Policy> a, Control* control, const double* sums,

@@ -7,13 +7,13 @@
 #include "hone/kernels/cuda/host_device.h"
 #include "hone/kernels/multi_tensor/step.h"
 
-// The numbers of a step that live in device memory: a captured graph replays with new values, and
-// no kernel waits for the host.
+// Numbers of a step in device memory. A captured graph replays with new values, and no kernel waits
+// for the host.
 namespace hone::kernels::cuda {
 
 struct ControlValues {
   double inv_scale = 1, clip_norm = 0;
-  const float* loss_scale = nullptr;  // device; multiplies 1 / *loss_scale onto inv_scale
+  const float* loss_scale = nullptr;  // device; inv_scale is divided by *loss_scale
   float* found_inf = nullptr;         // device; set to 1 when a step is skipped
   float ema_share = 0;                // 1 - decay
   GradWriteBack grad = GradWriteBack::None;
@@ -34,14 +34,14 @@ struct Control {
   ControlResults results;
 };
 
-// Whether the gradients of all tensors must be read before the first parameter may change. Decided
-// by the host when it enqueues a step.
+// Returns true if the gradients of all tensors must be read before the first parameter may change.
+// The host decides this when it enqueues a step.
 inline bool needs_global_norm(const ControlValues& values) {
   return values.clip_norm > 0 || values.skip_nonfinite || values.inv_scale != 1 ||
          values.loss_scale != nullptr;
 }
 
-// `total` = Σ g·g over raw gradients, inf or NaN exactly when some gradient is; `scale` =
+// `total` = Σ g·g over raw gradients, which is inf or NaN exactly when some gradient is. `scale` =
 // *loss_scale.
 HONE_HOST_DEVICE inline ControlResults finish_norm(const ControlValues& values, double scale,
                                                    double total, Index first_nonfinite) {

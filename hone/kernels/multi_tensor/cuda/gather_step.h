@@ -8,8 +8,8 @@
 #include "hone/kernels/multi_tensor/cuda/argument_table.h"
 #include "hone/kernels/multi_tensor/schedule/statistics.h"
 
-// Pass 1: what one thread adds up of one chunk. Thread and block numbers are arguments, so that the
-// same code runs in tests without a GPU.
+// Pass 1: the sums that one thread computes over one chunk. Thread and block numbers are arguments,
+// so that the same code runs in tests without a GPU.
 namespace hone::kernels::cuda {
 
 template <Statistics kKind>
@@ -23,8 +23,8 @@ HONE_HOST_DEVICE inline bool is_aligned(const T* data) {
   return reinterpret_cast<std::uintptr_t>(data) % (kLanes * sizeof(T)) == 0;
 }
 
-// Elements [i, i + 4) below `length`, zeros beyond it. The order of additions does not depend on
-// where a tensor lies: unaligned ones are read element by element.
+// Loads elements [i, i + 4) below `length`, and zeros from there on. The order of additions does
+// not depend on the address of a tensor: unaligned tensors are read element by element.
 template <class T>
 HONE_HOST_DEVICE inline void load_some(const T* data, Index i, Index length, bool aligned,
                                        float (&to)[kLanes]) {

@@ -9,7 +9,7 @@
 // Launches one kernel over a list by any transport.
 namespace hone::kernels::cuda {
 
-// The list as the launches see it.
+// The list and its tables, for launches.
 struct LaunchContext {
   const WorkList* list = nullptr;
   std::span<const TensorEntry> entries;
@@ -31,7 +31,7 @@ ListArguments<Table> make_arguments(const LaunchContext& context, const PassArgu
   return a;
 }
 
-// Kernels: `template <class Table> static auto kernel()` and `kName`.
+// Kernels has `template <class Table> static auto kernel()` and `kName`.
 template <class Kernels, class Table>
 void launch_blocks(const LaunchContext& context, const ListArguments<Table>& a, Index blocks) {
   Kernels::template kernel<

@@ -8,7 +8,7 @@
 #include "hone/kernels/multi_tensor/rule/stages-inl.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 
-// What the kernels know of a rule: its groups, its scalars, its element-wise formula.
+// The parts of a rule that the kernels use: its groups, its scalars and its element-wise formula.
 namespace hone::kernels::cuda {
 
 template <class GroupType, class RuleType>
@@ -28,7 +28,7 @@ struct RulePolicy {
   using Scalars = decltype(scalars(Group(), 0, 1, 1));
 };
 
-// Where the scalars of a step come from and go to; everything in device memory.
+// Inputs and outputs of the computation of a step's scalars; all in device memory.
 template <class Policy>
 struct PrepareArguments {
   const Control* control = nullptr;
@@ -55,7 +55,8 @@ HONE_HOST_DEVICE inline TorqueSums sums_of(const double* sums, int count) {
   return all;
 }
 
-// Step counter, correlation and scalars of one tensor. `sums` are read by TAM in Tensor scope only.
+// Updates step counter, correlation and scalars of one tensor. Only TAM in Tensor scope reads
+// `sums`.
 template <class Policy>
 HONE_HOST_DEVICE inline void prepare_tensor(const PrepareArguments<Policy>& a, Index tensor,
                                             const TorqueSums& sums) {
@@ -76,7 +77,7 @@ HONE_HOST_DEVICE inline void prepare_tensor(const PrepareArguments<Policy>& a, I
   a.scalars[tensor] = Policy::scalars(group, correlation, t, results.grad_scale);
 }
 
-// TAM in Model scope: the new s from the torque of all tensors, by the first group's numbers.
+// For TAM in Model scope: the new s from the torque of all tensors, with the first group's numbers.
 HONE_HOST_DEVICE inline double model_correlation(const TAMGroup& first, double before,
                                                  const Torque& total) {
   return next_correlation(first, before, torque_cosine(total, first, CosineGuard::Clamp));

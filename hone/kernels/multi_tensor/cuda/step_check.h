@@ -5,32 +5,32 @@
 
 #include "hone/kernels/multi_tensor/cuda/cuda_step.h"
 
-// What the CPU kernels take and the CUDA kernels do not.
+// Checks for inputs that the CPU kernels accept and the CUDA kernels do not.
 namespace hone::kernels::cuda {
 
-// Error{InvalidArgument} naming the field; Error{Unsupported} for scopes other than Model and
-// Tensor.
+// Throws Error{InvalidArgument} that names the field, and Error{Unsupported} for scopes other than
+// Model and Tensor.
 void check_options(const CudaStepOptions& options);
 
-// Error{InvalidArgument} naming the field; Error{Unsupported} for a checked step.
+// Throws Error{InvalidArgument} that names the field, and Error{Unsupported} for a checked step.
 void check_control(const CudaStepControl& control);
 
-// Error{Unsupported} naming the tensor: types other than CudaStepper's, gradients of several types,
-// tensors that are not dense blocks of one layout.
+// Throws Error{Unsupported} that names the tensor, for types that CudaStepper does not have,
+// gradients of several types, and tensors that are not dense blocks of one layout.
 void check_device_lists(const MultiTensorPlan& plan, const MultiTensorLists& lists);
 
-// Error{InvalidArgument} naming the list that is there and should not be, or the other way round.
+// Throws Error{InvalidArgument} that names a list that is missing, or present but not used.
 void check_used_slots(const MultiTensorLists& lists, const RuleSlots& used);
 
-// Which lists there are and the type of gradients: fixed at construction, since a kernel is chosen
-// by them.
+// Which lists are present, and the type of gradients. Fixed at construction, because they determine
+// the kernel.
 struct ListKind {
   std::array<bool, kSlots> has{};
   Dtype grad = Dtype::Float32;
   bool operator==(const ListKind&) const = default;
 };
 ListKind kind_of(const MultiTensorLists& lists);
-// Error{InvalidArgument} unless `lists` are of that kind or empty.
+// Throws Error{InvalidArgument} unless `lists` have this kind or are empty.
 void check_kind(const ListKind& kind, const MultiTensorLists& lists);
 
 }  // namespace hone::kernels::cuda

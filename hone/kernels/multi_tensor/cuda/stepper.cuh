@@ -6,7 +6,7 @@
 #include "hone/kernels/multi_tensor/cuda/stepper_core.cuh"
 #include "hone/kernels/multi_tensor/cuda/update_step.h"
 
-// The stepper of one rule; included by that rule's .cu alone.
+// The stepper of one rule; only that rule's .cu includes it.
 namespace hone::kernels::cuda {
 
 template <bool kUsed, int kSlot, int... kSlots>
@@ -18,7 +18,7 @@ constexpr auto add_slot(SlotList<kSlots...> list) {
   }
 }
 
-// The slots of pass 2, those of the rule and with kCopies the two that follow it.
+// Returns the slots of pass 2: the slots of the rule and, with kCopies, the two that follow it.
 template <class Rule, bool kCopies>
 constexpr auto slots_of_rule() {
   const auto momentum = add_slot<Rule::kMomentum, kMomentum>(SlotList<kParam, kGrad>());
@@ -27,10 +27,11 @@ constexpr auto slots_of_rule() {
   return add_slot<kCopies, kCopy>(add_slot<kCopies, kEma>(state));
 }
 
-// 64 registers per thread; what waits in flight then fills the memory system.
+// Limits kernels to 64 registers per thread, so that enough accesses are in flight to fill the
+// memory system.
 constexpr int kResidentBlocks = 4;
 
-// The last blocks first: what pass 1 read last is still in the L2 cache.
+// Starts with the last blocks: the L2 cache still has what pass 1 read last.
 template <class Policy, class G, class C, bool kCopies, class Table>
 __global__ void __launch_bounds__(kBlockThreads, kResidentBlocks)
     update_kernel(const __grid_constant__ ListArguments<Table> a) {
@@ -47,7 +48,7 @@ struct UpdateKernels {
   }
 };
 
-// How many blocks of pass 2 the device runs at a time.
+// Returns the number of blocks of pass 2 that the device runs at a time.
 template <class Kernels>
 Index count_resident_blocks(int device) {
   int blocks = 0, multiprocessors = 0;
@@ -66,7 +67,7 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
   using Kernels = UpdateKernels<Policy, G, C, kCopies>;
   using Slots = decltype(slots_of_rule<typename Policy::Rule, kCopies>());
 
-  // The caller has made options.device current.
+  // The caller must have made options.device current.
   Stepper(const MultiTensorLists& lists, const CudaStepOptions& options)
       : core_(lists, options,
               {Slots::kDepth, count_resident_blocks<Kernels>(options.device),
@@ -140,7 +141,7 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
                concat(wanted, " correlation values"), correlation.size());
   }
 
-  // What pass 1 measures for TAM.
+  // Returns the statistics that pass 1 measures for TAM.
   static Statistics torque_statistics(std::span<const Group> groups) {
     if constexpr (Policy::kTorque) {
       const bool decay = std::any_of(groups.begin(), groups.end(), [](const Group& group) {
@@ -167,7 +168,7 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
     launch_list<Kernels>(Slots(), context, {core_.control(), core_.scalars(), nullptr});
   }
 
-  // Pass 1 over everything if anything asks for it, scalars, pass 2.
+  // Runs pass 1 over all tensors if anything needs it, then scalars, then pass 2.
   void step_all(const LaunchContext& context, const Prepare& prepare, bool global,
                 Statistics kind) {
     const Index tensors = core_.list().tensors();
@@ -195,7 +196,7 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
     update(context);
   }
 
-  // TAM in Tensor scope without a global norm: sums and scalars in one launch.
+  // For TAM in Tensor scope without a global norm: sums and scalars in one launch.
   void step_tensors(const LaunchContext& context, const Prepare& prepare, Statistics kind) {
     const Index tensors = core_.list().tensors();
     if (tensors == 0) return;
@@ -216,10 +217,10 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
   }
 
   StepperCore core_;
-  std::vector<Group> groups_;  // what the device has
+  std::vector<Group> groups_;  // the groups on the device
 };
 
-// Gradients f32 or halves; the copy of the new parameter is bf16, or f16 beside f16 gradients.
+// Gradients are f32 or halves; the copy of the new parameter is bf16, or f16 with f16 gradients.
 template <class Policy>
 std::unique_ptr<CudaStepper<typename Policy::Group>> make_stepper(const MultiTensorLists& lists,
                                                                   const CudaStepOptions& options) {

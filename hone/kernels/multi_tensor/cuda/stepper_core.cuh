@@ -11,20 +11,20 @@
 
 namespace hone::kernels::cuda {
 
-// All of a stepper that does not depend on its rule: the list and its table, the numbers in device
-// memory, pass 1 and the global norm.
+// The parts of a stepper that do not depend on its rule: the list and its table, the numbers in
+// device memory, pass 1 and the global norm.
 class StepperCore {
  public:
   struct Sizes {
     int depth = 0;              // slots of pass 2
-    Index resident_blocks = 0;  // of pass 2's kernel, on the whole device
-    Index scalar_bytes = 0;     // of one tensor
+    Index resident_blocks = 0;  // blocks of pass 2's kernel that run at once on the device
+    Index scalar_bytes = 0;     // per tensor
   };
   StepperCore(const MultiTensorLists& lists, const CudaStepOptions& options, const Sizes& sizes);
 
   void follow(const MultiTensorLists& lists);
-  // Copies groups that changed and new values to the device; Error{InvalidArgument} when that would
-  // be needed while the stream is captured.
+  // Copies changed groups and values to the device. Throws Error{InvalidArgument} if this would be
+  // needed while the stream is captured.
   void store(std::span<const std::byte> groups, bool groups_changed, const ControlValues& values,
              Stream stream);
   // Uploads what changed since the last step.
@@ -45,9 +45,9 @@ class StepperCore {
   double* chunk_sums() const { return chunk_sums_.as<double>(); }
   double* tensor_sums() const { return tensor_sums_.as<double>(); }
   const Index* first_block() const { return first_block_.as<Index>(); }
-  // Error{InvalidArgument} naming the tensor whose group is not below `groups`.
+  // Throws Error{InvalidArgument} that names a tensor whose group is not below `groups`.
   void check_groups(std::size_t groups) const;
-  // As MultiTensorPlan::check_gradients_writable, once per list.
+  // Like MultiTensorPlan::check_gradients_writable(), once per list.
   void check_gradients_writable();
 
  private:
@@ -61,12 +61,12 @@ class StepperCore {
   WorkList list_;
   Transport transport_ = Transport::Auto;
   ListKind kind_;
-  // What was uploaded, kept because copies from pageable memory may be pending.
+  // Uploaded data, kept because copies from pageable memory may be pending.
   std::vector<TensorEntry> entries_;
   std::vector<BlockEntry> blocks_;
   std::vector<std::uint16_t> group_numbers_;
   bool layout_changed_ = true, entries_changed_ = true, gradients_checked_ = false;
-  ControlValues stored_values_;  // what the device has
+  ControlValues stored_values_;  // the values on the device
   DeviceBuffer control_, groups_, scalars_, chunk_sums_, tensor_sums_;
   DeviceBuffer device_entries_, device_blocks_, first_block_, group_of_;
 };

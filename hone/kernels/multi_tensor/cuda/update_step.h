@@ -4,8 +4,8 @@
 #include "hone/kernels/multi_tensor/cuda/control.h"
 #include "hone/kernels/multi_tensor/cuda/gather_step.h"
 
-// Pass 2: what one thread does to one chunk: unscale, clip, decay, rule, moving average, low
-// precision copy and gradient write-back in one read and one write of every slot.
+// Pass 2, the work of one thread on one chunk: unscale, clip, decay, rule, moving average, low
+// precision copy and gradient write-back. It reads and writes every slot once.
 namespace hone::kernels::cuda {
 
 // Slots of one chunk; null where a tensor has none.
@@ -18,7 +18,7 @@ struct ChunkSlots {
   float* ema = nullptr;
 };
 
-// What follows the rule, the same for all elements.
+// Operations after the rule, the same for all elements.
 struct AfterRule {
   float ema_share = 0;
   GradWriteBack grad = GradWriteBack::None;
@@ -29,8 +29,8 @@ HONE_HOST_DEVICE inline int misalignment(const T* data) {
   return static_cast<int>(reinterpret_cast<std::uintptr_t>(data) / sizeof(T) % kLanes);
 }
 
-// Elements before all slots are aligned to four elements, below 4; -1 where they never are at the
-// same time.
+// Returns the number of elements, below 4, before all slots are aligned to four elements, or -1 if
+// they never are at the same time.
 template <class Rule, bool kCopies, class G, class C>
 HONE_HOST_DEVICE inline int common_head(const ChunkSlots<G, C>& slots) {
   const int first = misalignment(slots.param);
@@ -56,7 +56,7 @@ HONE_HOST_DEVICE inline void write_copies(const ChunkSlots<G, C>& slots, float e
   store<kCount>(ema, slots.ema + i);
 }
 
-// `scaled` has the sign that maximizing put on it.
+// `scaled` has the sign that maximizing applied.
 template <int kCount, class G>
 HONE_HOST_DEVICE inline void write_grad(GradWriteBack mode, bool maximize,
                                         const float (&scaled)[kCount], G* to) {
@@ -67,7 +67,7 @@ HONE_HOST_DEVICE inline void write_grad(GradWriteBack mode, bool maximize,
   store<kCount>(left, to);
 }
 
-// Elements [i, i + kCount), aligned to kCount.
+// Steps elements [i, i + kCount), which must be aligned to kCount.
 template <class Rule, int kCount, bool kCopies, class Scalars, class G, class C>
 HONE_HOST_DEVICE inline void step_elements(const Scalars& scalars, const ChunkSlots<G, C>& slots,
                                            const AfterRule& after, Index i) {
@@ -115,7 +115,7 @@ HONE_HOST_DEVICE inline ChunkSlots<G, C> slots_of(const Table& table, int tensor
   return slots;
 }
 
-// The block's chunk, every `threads`-th access of it.
+// Steps every `threads`-th access of the block's chunk.
 template <class Policy, class G, class C, bool kCopies, class Table>
 HONE_HOST_DEVICE inline void update_thread(const ListArguments<Table>& a, int block, int thread,
                                            int threads) {

@@ -7,14 +7,14 @@
 #include "hone/core/index.h"
 #include "hone/kernels/multi_tensor/cuda/argument_table.h"
 
-// Which block of threads works on what; host code only.
+// Assigns work to blocks of threads; host code only.
 namespace hone::kernels::cuda {
 
 constexpr Index kSmallestChunk = 1024, kLargestChunk = 65536;
 
-// The largest power of two from 1024 to 65,536 that cuts the tensors into at least two chunks for
-// each of the blocks that the device runs at a time; 1024 where none does. A fixed large chunk
-// leaves a middle-sized tensor to a single multiprocessor.
+// Returns the largest power of two from 1024 to 65,536 that cuts the tensors into at least two
+// chunks for each block that the device runs at a time; 1024 if there is none. A fixed large chunk
+// would leave a middle-sized tensor to a single multiprocessor.
 Index choose_chunk(std::span<const Index> elements, Index resident_blocks);
 
 // One launch: blocks [first_block, first_block + blocks) of the list, which lie in tensors
@@ -25,12 +25,13 @@ struct TableRange {
   bool operator==(const TableRange&) const = default;
 };
 
-// The flat list of (tensor, chunk), one block each, in order; tensors without elements have none.
+// The flat list of (tensor, chunk) in order, one block each. Tensors without elements have none.
 class WorkList {
  public:
   WorkList() = default;
   bool operator==(const WorkList&) const = default;
-  // `chunk_elements` is a power of two. Error{Unsupported} for more than 2^31 - 1 blocks.
+  // `chunk_elements` must be a power of two. Throws Error{Unsupported} for more than 2^31 - 1
+  // blocks.
   WorkList(std::span<const Index> elements, Index chunk_elements);
 
   Index tensors() const { return static_cast<Index>(elements_.size()); }
@@ -42,17 +43,17 @@ class WorkList {
   std::span<const Index> first_blocks() const { return first_block_; }
   std::vector<BlockEntry> all_blocks() const;
 
-  // The list in order, cut where a struct is full. A tensor may go on in the next struct; no struct
-  // begins or ends with a tensor that has no block in it.
+  // Returns the list in order, cut where a struct is full. A tensor may continue in the next
+  // struct. No struct begins or ends with a tensor that has no block in it.
   std::vector<TableRange> split(Index most_tensors, Index most_blocks) const;
 
  private:
   std::vector<Index> elements_;
-  std::vector<Index> first_block_{0};  // one more than tensors
+  std::vector<Index> first_block_{0};  // one entry more than tensors
   Index chunk_elements_ = kLargestChunk;
 };
 
-// Writes one launch of `list` into a struct of kernel arguments; `entries` are all tensors.
+// Writes one launch of `list` into a struct of kernel arguments. `entries` has all tensors.
 template <int kScale, int... kSlots>
 void fill_table(const WorkList& list, std::span<const TensorEntry> entries, const TableRange& range,
                 StructTable<kScale, kSlots...>& table) {

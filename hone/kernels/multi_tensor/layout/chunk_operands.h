@@ -9,12 +9,12 @@
 
 namespace hone::kernels {
 
-// A chunk's part of a moment that is narrow in memory; no data where the rule has no such slot.
+// A chunk's part of a moment that is narrow in memory; no data if the rule has no such slot.
 struct NarrowMoment {
   NarrowChunk chunk;
   RoundingKey rounding;
 };
-// Both bf16, or both 8-bit codes (i8 and u8); a multiple of kCodeBlock elements.
+// Both are bf16, or both are 8-bit codes (i8 and u8). The length is a multiple of kCodeBlock.
 struct NarrowMoments {
   NarrowMoment momentum, second_moment;
 };
@@ -29,8 +29,8 @@ struct BasicChunkOperands {
   Real* second_moment = nullptr;
   Real* extra = nullptr;
   Index length = 0;
-  Index offset = 0;                       // of the first element within its tensor
-  const NarrowMoments* narrow = nullptr;  // instead of momentum and second_moment
+  Index offset = 0;                       // index of the first element within its tensor
+  const NarrowMoments* narrow = nullptr;  // replaces momentum and second_moment
   // The scaled gradient is limited to [-grad_limit, grad_limit]; NaN stays NaN.
   float grad_limit = std::numeric_limits<float>::infinity();
 };

@@ -15,16 +15,15 @@ namespace hone::kernels {
 // 16,384 elements: the four fp32 streams of Adam are 256 KiB, a quarter of a common L2.
 constexpr Index kChunkElements = 16384;
 
-// The tensors of one optimizer call: equal lengths; a slot the rule does not use is an empty span.
-// Any alignment and layout; slots but grad have the layout of param, or any where param has holes.
-// Types:
+// The tensors of one optimizer call. All lists have the same length; a slot that the rule does not
+// use is an empty span. Any alignment and layout is allowed. Slots except grad have the layout of
+// param, or any layout if param has holes. Types:
 //   param          f32, bf16 (rounded stochastically)      grad   f32, bf16, f16
 //   momentum       f32, bf16 (stochastic), i8 (codes)      extra  f32
 //   second_moment  f32, bf16 (stochastic), u8 (codes)      ema    f32
-//   copy           bf16, f16: of the new parameter, rounded to nearest
-// A tensor with a slot that is not f32 must be one dense block. Codes: codec/state_codec.h.
-// No two of these, scales included, may share memory, except that gradients may be read more than
-// once.
+//   copy           bf16, f16: the new parameter, rounded to nearest
+// A tensor with a slot that is not f32 must be one dense block. Codes: codec/state_codec.h. No two
+// of these, including scales, may share memory, except gradients that are only read.
 struct MultiTensorLists {
   std::span<const TensorView> param, grad, momentum, second_moment, extra;
   std::span<const std::uint16_t> group;  // index into the per-group scalars
@@ -32,9 +31,10 @@ struct MultiTensorLists {
   std::span<const TensorView> ema = {}, copy = {};
   // f32, one per block of kCodeBlock elements; null views where the tensor has no codes.
   std::span<const TensorView> momentum_scale = {}, second_moment_scale = {};
-  // Elements of a row of tensors that are stepped row by row, 0 for others; chunks hold whole rows.
+  // Elements of a row for tensors that are stepped row by row, 0 for others. Chunks have whole
+  // rows.
   std::span<const Index> row_length = {};
-  // Tells the random bits of tensors apart; 0 for all where empty.
+  // Makes random bits differ between tensors; if empty, 0 for all.
   std::span<const std::uint32_t> rounding_key = {};
 };
 
@@ -43,15 +43,15 @@ struct Chunk {
   Index tensor = 0, offset = 0, length = 0;
 };
 
-// What one worker takes at a time: chunks [begin, end), together about kChunkElements.
+// The work that one worker takes at a time: chunks [begin, end), together about kChunkElements.
 struct ChunkUnit {
   Index begin = 0, end = 0;
-  bool whole = false;  // holds whole tensors only, which can go through both passes on one worker
+  bool whole = false;  // has only whole tensors, which can go through both passes on one worker
 };
 
 enum class Slot { Param, Grad, Momentum, SecondMoment, Extra, Ema, Copy };
 constexpr int kSlots = 7;
-// By slot: their lists, and the names of these.
+// The list and the name of each slot.
 inline constexpr std::array<std::span<const TensorView> MultiTensorLists::*, kSlots> kSlotLists{
     &MultiTensorLists::param,         &MultiTensorLists::grad,  &MultiTensorLists::momentum,
     &MultiTensorLists::second_moment, &MultiTensorLists::extra, &MultiTensorLists::ema,
@@ -59,7 +59,7 @@ inline constexpr std::array<std::span<const TensorView> MultiTensorLists::*, kSl
 inline constexpr std::array<std::string_view, kSlots> kSlotNames{
     "param", "grad", "momentum", "second_moment", "extra", "ema", "copy"};
 
-// Where a slot of a tensor lies and how it is read: two equal keys name the same numbers in the
+// The address of a slot of a tensor and how it is read. Equal keys mean the same numbers in the
 // same order.
 struct SlotKey {
   void* data = nullptr;  // null: the tensor has no such slot
@@ -67,28 +67,28 @@ struct SlotKey {
 
   friend bool operator==(const SlotKey&, const SlotKey&) = default;
 };
-// A fingerprint of type, sizes, strides (but those of dimensions of size one) and the address of
-// the scales of codes.
+// Returns a fingerprint of type, sizes, strides (except for dimensions of size one) and the address
+// of the scales of codes.
 std::uint64_t layout_fingerprint(Dtype dtype, std::span<const Index> sizes,
                                  std::span<const Index> strides, const void* scales = nullptr);
 
-// The flat list of (tensor, chunk) over many tensors, built once and used while nothing moves.
-// Keeps addresses, owns no tensor. Chunk borders depend on a tensor's size alone, so results depend
-// neither on threads nor on how a list is split over calls.
+// The flat list of (tensor, chunk) over many tensors, built once and used until something moves.
+// Keeps addresses but owns no tensor. Chunk borders depend only on a tensor's size, so results
+// depend neither on threads nor on how a list is split over calls.
 class MultiTensorPlan {
  public:
   // Error{InvalidArgument} naming the tensor: lists of different lengths, shapes or layouts that
   // differ, a tensor listed twice, memory that overlaps. Error{Unsupported}: not fp32.
   static MultiTensorPlan build_or_throw(const MultiTensorLists& lists);
 
-  // Detects changed tensors. If this tensor is unchanged, or only its gradient has moved with the
-  // same type and layout (as for callers who free gradients every step), the plan takes over the
-  // new address. Otherwise, or if the gradient may overlap memory that a step writes or is strided,
-  // returns false and changes nothing: a new plan must be built. May be called from several threads
+  // Detects changed tensors. Returns true if this tensor is unchanged, or if only its gradient has
+  // moved with the same type and layout, as when callers free gradients every step. The plan then
+  // uses the new address. Otherwise, or if the gradient is strided or may overlap memory that a
+  // step writes, returns false and changes nothing: build a new plan. Several threads may call it
   // for different tensors.
   bool follow(Index tensor, std::span<const SlotKey, kSlots> now);
-  // The same over whole lists, with a new plan where one is needed; errors as build_or_throw, and
-  // the plan is then unchanged.
+  // Like follow() for whole lists; makes a new plan if one is needed. Throws like build_or_throw(),
+  // and the plan is then unchanged.
   enum class Change { None, Gradients, Rebuilt };
   Change follow_or_throw(const MultiTensorLists& lists);
 
@@ -106,17 +106,17 @@ class MultiTensorPlan {
     std::uint32_t rounding_key = 0;
     std::uint16_t group = 0;
 
-    // Null where the tensor has no such slot.
+    // Returns null if the tensor has no such slot.
     void* data(int slot) const { return keys[static_cast<std::size_t>(slot)].data; }
   };
-  // A tensor whose slots are not all f32, or not dense blocks of one layout: chunks go through a
-  // scratch, but for narrow moments of rules that take them.
+  // A tensor whose slots are not all f32 in dense blocks of one layout. Its chunks go through a
+  // scratch buffer, except narrow moments of rules that support them.
   struct Indirect {
     TensorView views[kSlots];
     float* scales[kSlots] = {};
     bool strided = false;
-    // Whether moments, all bf16 or all codes, are the only slots of the rule and ema that are not
-    // f32.
+    // True if the moments, all bf16 or all codes, are the only slots of the rule and ema that are
+    // not f32.
     bool only_moments = false;
   };
 
@@ -126,7 +126,7 @@ class MultiTensorPlan {
   const Indirect& indirect(const Tensor& t) const {
     return indirect_[static_cast<std::size_t>(t.indirect)];
   }
-  // Whether the tensors have this slot (all or none do).
+  // Returns true if the tensors have this slot (all or none do).
   bool has_slot(Slot slot) const {
     return !tensors_.empty() && slots_used_[static_cast<std::size_t>(slot)];
   }
@@ -137,8 +137,8 @@ class MultiTensorPlan {
   Index first_chunk(Index i) const { return i < tensors() ? tensor(i).first_chunk : chunks(); }
   // In chunk order.
   std::span<const ChunkUnit> units() const { return units_; }
-  // Error{InvalidArgument} naming the tensor when a gradient shares memory with itself (an expanded
-  // view) or with another gradient, so that writing it back would go wrong.
+  // Throws Error{InvalidArgument} that names the tensor if a gradient shares memory with itself (an
+  // expanded view) or with another gradient. Writing it back would then be wrong.
   void check_gradients_writable() const;
 
  private:

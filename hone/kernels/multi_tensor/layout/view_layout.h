@@ -8,18 +8,18 @@
 
 namespace hone::kernels {
 
-// Whether views of one shape have the same strides. Strides of dimensions of size one do not count.
+// Returns true if views of one shape have the same strides, ignoring dimensions of size one.
 bool same_strides(const TensorView& a, const TensorView& b);
 
-// Whether the view is one block without holes or overlap, in any order of dimensions.
+// Returns true if the view is one block without holes or overlap, in any order of dimensions.
 bool is_dense(const TensorView& view);
 
-// Whether two elements of the view may share an address: true for expanded dimensions and for
-// strides smaller than what they step over. Does not look for other overlaps, which frameworks do
-// not make.
+// Returns true if two elements of the view may share an address: for expanded dimensions, and for
+// strides smaller than the part that they step over. Does not find other overlaps, which frameworks
+// do not make.
 bool overlaps_itself(const TensorView& view);
 
-// [begin, end) of the bytes that a view with elements can touch.
+// Returns the range [begin, end) of bytes that a view with elements can touch.
 std::pair<std::uintptr_t, std::uintptr_t> byte_range(const TensorView& view);
 
 }  // namespace hone::kernels

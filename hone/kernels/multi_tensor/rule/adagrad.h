@@ -12,7 +12,7 @@
 
 namespace hone::kernels {
 
-// Adagrad (JMLR 12, 2011); t counts from 1, g' = k g + λ p where k unscales and clips:
+// Adagrad (JMLR 12, 2011). t counts from 1; g' = k g + λ p, where k unscales and clips:
 //   a <- a + g'^2
 //   p <- p - η / (1 + (t - 1) η_d) · g' / (sqrt(a) + ε)
 // Slots: second_moment = a, which the caller fills with its initial value. Traffic: 20 bytes per
@@ -29,7 +29,7 @@ struct AdagradGroup {
   bool operator==(const AdagradGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming op and a field whose value makes no sense.
+// Throws Error{InvalidArgument} that names `op` and the field if a value is not valid.
 inline void check_group(std::string_view op, const AdagradGroup& group) {
   check_rates(op, group);
   check_at_least_zero(op, "lr_decay", group.lr_decay);
@@ -37,13 +37,13 @@ inline void check_group(std::string_view op, const AdagradGroup& group) {
 }
 inline RuleSlots rule_slots(const AdagradGroup&) { return {.second_moment = true}; }
 
-// Steps every tensor of the plan; its step counters advance only when the report says stepped.
+// Steps every tensor of the plan. Its step counters advance only if the report says stepped.
 StepReport adagrad_step(const MultiTensorPlan& plan, std::span<const AdagradGroup> groups,
                         const StepControl& control, Executor& executor);
 
 // ---- one tensor ----
 
-// Everything of the formula that is the same for all elements of one tensor.
+// The values of the formula that are the same for all elements of one tensor.
 struct AdagradScalars {
   float grad_scale = 1;  // k; negative when maximizing
   float l2 = 0;          // λ
@@ -52,7 +52,7 @@ struct AdagradScalars {
   float root_scale = 1, keep = 1;
 };
 
-// `t` is the number of this step, from 1.
+// `t` is the number of this step and counts from 1.
 HONE_HOST_DEVICE inline AdagradScalars make_scalars(const AdagradGroup& group, Index t,
                                                     double grad_scale) {
   AdagradScalars s;

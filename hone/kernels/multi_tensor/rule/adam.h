@@ -12,14 +12,13 @@
 
 namespace hone::kernels {
 
-// Adam and AdamW (arXiv 1412.6980, 1711.05101); t counts from 1, g' = k g + λ p where k unscales
+// Adam and AdamW (arXiv 1412.6980, 1711.05101). t counts from 1; g' = k g + λ p, where k unscales
 // and clips:
 //   m <- β1 m + (1 - β1) g'                    v <- β2 v + (1 - β2) g'^2
 //   p <- (1 - ηλ) p - η / (1 - β1^t) · m / (sqrt(v) / sqrt(1 - β2^t) + ε)
-// L2 decay puts λ into g', decoupled decay into the factor of p; the other λ is then 0. AMSGrad
-// replaces v in the denominator by its running maximum.
-// Slots: momentum = m, second_moment = v, extra = the maximum, where some group has AMSGrad; for
-// other groups it stays as it is.
+// L2 decay uses λ in g', decoupled decay uses λ in the factor of p; the other λ is then 0. AMSGrad
+// replaces v in the denominator by its running maximum. Slots: momentum = m, second_moment = v,
+// extra = the maximum, if some group has AMSGrad. For other groups, the maximum does not change.
 // Traffic: 28 bytes per parameter, fp32; +4 when pass 1 runs; AMSGrad +8.
 struct AdamGroup {
   static constexpr bool kOnCuda = true;
@@ -35,7 +34,7 @@ struct AdamGroup {
   bool operator==(const AdamGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming op and a field whose value makes no sense.
+// Throws Error{InvalidArgument} that names `op` and the field if a value is not valid.
 inline void check_group(std::string_view op, const AdamGroup& group) {
   check_rates(op, group);
   check_decay(op, "beta1", group.beta1);
@@ -46,13 +45,13 @@ inline RuleSlots rule_slots(const AdamGroup& group) {
   return {.momentum = true, .second_moment = true, .extra = group.amsgrad};
 }
 
-// Steps every tensor of the plan; its step counters advance only when the report says stepped.
+// Steps every tensor of the plan. Its step counters advance only if the report says stepped.
 StepReport adam_step(const MultiTensorPlan& plan, std::span<const AdamGroup> groups,
                      const StepControl& control, Executor& executor);
 
 // ---- one tensor ----
 
-// Everything of the formula that is the same for all elements of one tensor.
+// The values of the formula that are the same for all elements of one tensor.
 struct AdamScalars {
   float grad_scale = 1;    // k; negative when maximizing
   float l2 = 0;            // λ of coupled decay
@@ -62,10 +61,10 @@ struct AdamScalars {
   float lr = 0;            // η / (1 - β1^t)
   float root_scale = 1;    // 1 / sqrt(1 - β2^t)
   float eps = 0;
-  float largest_kept = 0;  // limit of the maximum that is stored: inf with AMSGrad
+  float largest_kept = 0;  // limit of the stored maximum: inf with AMSGrad
 };
 
-// `t` is the number of this step, from 1.
+// `t` is the number of this step and counts from 1.
 HONE_HOST_DEVICE inline AdamScalars make_scalars(const AdamGroup& group, Index t,
                                                  double grad_scale) {
   AdamScalars s;

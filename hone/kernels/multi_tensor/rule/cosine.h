@@ -9,12 +9,13 @@
 
 namespace hone::kernels {
 
-// S of tam.h between two contiguous f32 tensors of one shape, as pass 1 of a TAM step measures it.
-// Error{InvalidArgument}: shapes that differ; Error{Unsupported}: another type or layout.
+// Returns S of tam.h between two contiguous f32 tensors of one shape, as pass 1 of a TAM step
+// measures it. Throws Error{InvalidArgument} for different shapes, and Error{Unsupported} for
+// another type or layout.
 double cosine(const TensorView& momentum, const TensorView& grad, CosineGuard guard,
               Executor& executor);
 
-// One per row along the last dimension, clamped; `out` has that many values.
+// Writes one clamped value per row along the last dimension. `out` must have one entry per row.
 void cosine_rows(const TensorView& momentum, const TensorView& grad, Executor& executor,
                  std::span<double> out);
 

@@ -16,8 +16,8 @@ namespace hone::kernels {
 template <class Scalars>
 using UpdateChunk = void (*)(const ChunkOperands&, const Scalars&);
 
-// A rule whose scalars depend on a tensor's group, its step and the scale of gradients alone.
-// Found by the group's type: make_scalars(group, t, grad_scale).
+// A rule whose scalars depend only on a tensor's group, its step and the scale of gradients.
+// Argument-dependent lookup on Group finds make_scalars(group, t, grad_scale).
 template <class Group, class Scalars>
 class ElementwiseStep final : public StepRule {
  public:
@@ -32,7 +32,7 @@ class ElementwiseStep final : public StepRule {
     const Index t = plan_.step()[static_cast<std::size_t>(tensor)] + 1;
     const std::uint16_t group = plan_.tensor(tensor).group;
     Scalars& own = scalars_[static_cast<std::size_t>(tensor)];
-    // Neighbors mostly share group and step: logarithms once.
+    // Neighbors mostly share group and step, so logarithms are computed once.
     if (tensor > 0 && known_t_ == t && known_group_ == group && known_scale_ == grad_scale) {
       own = scalars_[static_cast<std::size_t>(tensor) - 1];
       return;
@@ -60,10 +60,11 @@ class ElementwiseStep final : public StepRule {
   double known_scale_ = 0;
 };
 
-// Steps every tensor of the plan; its step counters advance only when the report says stepped.
-// Found by the group's type: check_group(op, group) and rule_slots(group); the plan has the slots
-// that some group needs, and no others. kernel_of(group) is the kernel of its rule.
-// Error{InvalidArgument} naming `op` and what of plan, groups or control does not fit.
+// Steps every tensor of the plan. Its step counters advance only if the report says stepped.
+// Argument-dependent lookup on Group finds check_group(op, group) and rule_slots(group). The plan
+// must have the slots that some group needs, and no others. kernel_of(group) is the kernel of its
+// rule. Throws Error{InvalidArgument} that names `op` and the part of plan, groups or control that
+// does not fit.
 template <class Group, class KernelOf>
 StepReport elementwise_step(std::string_view op, const MultiTensorPlan& plan,
                             std::span<const Group> groups, const KernelOf& kernel_of,

@@ -12,7 +12,7 @@
 
 namespace hone::kernels {
 
-// Lion (arXiv 2302.06675); g' = k g where k unscales and clips:
+// Lion (arXiv 2302.06675). g' = k g, where k unscales and clips:
 //   u = sign(β1 m + (1 - β1) g'), sign(0) = 0
 //   p <- (1 - ηλ) p - η u
 //   m <- β2 m + (1 - β2) g'
@@ -28,7 +28,7 @@ struct LionGroup {
   bool operator==(const LionGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming op and a field whose value makes no sense.
+// Throws Error{InvalidArgument} that names `op` and the field if a value is not valid.
 inline void check_group(std::string_view op, const LionGroup& group) {
   check_rates(op, group);
   check_decay(op, "beta1", group.beta1);
@@ -36,13 +36,13 @@ inline void check_group(std::string_view op, const LionGroup& group) {
 }
 inline RuleSlots rule_slots(const LionGroup&) { return {.momentum = true}; }
 
-// Steps every tensor of the plan; its step counters advance only when the report says stepped.
+// Steps every tensor of the plan. Its step counters advance only if the report says stepped.
 StepReport lion_step(const MultiTensorPlan& plan, std::span<const LionGroup> groups,
                      const StepControl& control, Executor& executor);
 
 // ---- one tensor ----
 
-// Everything of the formula that is the same for all elements of one tensor.
+// The values of the formula that are the same for all elements of one tensor.
 struct LionScalars {
   float grad_scale = 1;    // k; negative when maximizing
   float keep = 1;          // 1 - ηλ

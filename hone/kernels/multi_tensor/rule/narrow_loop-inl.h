@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
 
-// Steps the vector at element i; `m` and `v` are its moments.
+// Steps the vector at element i. `m` and `v` are its moments.
 template <class Rule, class Scalars>
 HWY_INLINE void step_moments(const ChunkOperands& chunk, const Scalars& scalars, Index i,
                              FloatVec& m, FloatVec& v) {
@@ -61,7 +61,7 @@ HWY_INLINE void step_bf16_moments(const ChunkOperands& chunk, const Scalars& sca
   }
 }
 
-// One moment of a block, from when it is stepped until it is coded.
+// One moment of a block, from its step until it is coded.
 struct SteppedMoment {
   HWY_ALIGN float values[kCodeBlock];
   BlockScale scale;
@@ -98,8 +98,8 @@ HWY_INLINE void finish_codes(const SteppedMoment& stepped, Index block,
   }
 }
 
-// Steps block b into `now` and codes block b - 1, which is `before`, vector by vector: the coder's
-// integer work fills the time of division and root.
+// Steps block b into `now` and codes block b - 1, which is `before`, vector by vector. The integer
+// work of coding runs during the latency of division and root.
 template <class Rule, bool kSteps, bool kCodes, class Scalars>
 HWY_INLINE void step_block(const ChunkOperands& chunk, const Scalars& scalars, Index b,
                            SteppedBlock& now, const SteppedBlock& before) {

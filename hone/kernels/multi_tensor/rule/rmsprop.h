@@ -12,16 +12,16 @@
 
 namespace hone::kernels {
 
-// RMSprop (Tieleman and Hinton, lecture 6.5, 2012; centered: arXiv 1308.0850); g' = k g + λ p where
-// k unscales and clips:
+// RMSprop (Tieleman and Hinton, lecture 6.5, 2012; centered: arXiv 1308.0850). g' = k g + λ p,
+// where k unscales and clips:
 //   v <- α v + (1 - α) g'^2
 //   x <- α x + (1 - α) g'                     centered only
 //   u  = g' / (sqrt(v) + ε), centered g' / (sqrt(max(0, v - x^2)) + ε)
-//   m <- μ m + u, u = m                       where μ > 0
+//   m <- μ m + u, u = m                       if μ > 0
 //   p <- p - η u
-// Slots: second_moment = v, momentum = m where some μ > 0, extra = x where some group is centered;
-// m and x of other groups stay as they are.
-// Traffic: 20 bytes per parameter, fp32; +8 with momentum, +8 centered, +4 when pass 1 runs.
+// Slots: second_moment = v, momentum = m if some μ > 0, extra = x if some group is centered. m and
+// x of other groups do not change. Traffic: 20 bytes per parameter, fp32; +8 with momentum, +8
+// centered, +4 when pass 1 runs.
 struct RMSpropGroup {
   static constexpr bool kOnCuda = true;
 
@@ -36,7 +36,7 @@ struct RMSpropGroup {
   bool operator==(const RMSpropGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming op and a field whose value makes no sense.
+// Throws Error{InvalidArgument} that names `op` and the field if a value is not valid.
 inline void check_group(std::string_view op, const RMSpropGroup& group) {
   check_rates(op, group);
   check_decay(op, "alpha", group.alpha);
@@ -47,18 +47,18 @@ inline RuleSlots rule_slots(const RMSpropGroup& group) {
   return {.momentum = group.momentum > 0, .second_moment = true, .extra = group.centered};
 }
 
-// Steps every tensor of the plan; its step counters advance only when the report says stepped.
+// Steps every tensor of the plan. Its step counters advance only if the report says stepped.
 StepReport rmsprop_step(const MultiTensorPlan& plan, std::span<const RMSpropGroup> groups,
                         const StepControl& control, Executor& executor);
 
 // ---- one tensor ----
 
-// Everything of the formula that is the same for all elements of one tensor.
+// The values of the formula that are the same for all elements of one tensor.
 struct RMSpropScalars {
   float grad_scale = 1;     // k; negative when maximizing
   float l2 = 0;             // λ
   float square_share = 0;   // 1 - α
-  float center_share = 0;   // the same where centered
+  float center_share = 0;   // 1 - α if centered
   float momentum_keep = 0;  // μ
   float grad_share = 1, look_ahead = 1, direct = 0;
   float lr = 0;
@@ -74,7 +74,7 @@ HONE_HOST_DEVICE inline RMSpropScalars make_scalars(const RMSpropGroup& group, I
   s.square_share = static_cast<float>(1 - group.alpha);
   s.center_share = group.centered ? s.square_share : 0;
   s.momentum_keep = static_cast<float>(group.momentum);
-  if (group.momentum == 0) {  // in a list with groups that have momentum: m stays
+  if (group.momentum == 0) {  // if other groups have momentum, m does not change
     s.momentum_keep = s.direct = 1;
     s.grad_share = s.look_ahead = 0;
   }

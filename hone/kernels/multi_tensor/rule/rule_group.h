@@ -7,10 +7,10 @@
 #include "hone/core/index.h"
 #include "hone/kernels/cuda/host_device.h"
 
-// What the groups and scalars of all rules are made with, on the host and on a device.
+// Helpers for the groups and scalars of all rules, on the host and on a device.
 namespace hone::kernels {
 
-// The slots beside parameter and gradient that a group's rule works on.
+// The slots that a group's rule uses besides parameter and gradient.
 struct RuleSlots {
   bool momentum = false, second_moment = false, extra = false;
 
@@ -24,7 +24,7 @@ struct RuleSlots {
 
 inline constexpr float kEndless = std::numeric_limits<float>::infinity();
 
-// 1 - β^t without cancellation; 1 when β = 0.
+// Returns 1 - β^t without cancellation; 1 if β = 0.
 HONE_HOST_DEVICE inline double bias_correction(double beta, Index t) {
   return beta > 0 ? -::expm1(static_cast<double>(t) * ::log(beta)) : 1.0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes kernels of element-wise rules, for every Highway target and as plain loops. A .cc file that
-// has rules includes <hwy/foreach_target.h> as Highway's dynamic dispatch asks, then this header,
-// and names each kernel once:
+// Makes kernels of element-wise rules, for every Highway target and as plain loops. A .cc file with
+// rules includes <hwy/foreach_target.h>, as Highway's dynamic dispatch requires, and then this
+// header. It names each kernel once:
 //
 //   HONE_RULE_KERNEL(adam, AdamScalars, AdamRule)
 //

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations that update rules are written in, for vectors of floats (compiled once per Highway
-// target) and for the doubles of plain loops. CUDA has the same for single floats: scalar_ops.h.
+// The operations in which update rules are written, for vectors of floats (compiled once per
+// Highway target) and for the doubles of plain loops. scalar_ops.h has them for CUDA's single
+// floats.
 #if defined(HONE_RULE_OPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_RULE_OPS_INL_H_
 #undef HONE_RULE_OPS_INL_H_
@@ -48,7 +49,7 @@ HWY_INLINE FloatVec div(FloatVec a, FloatVec b) { return hn::Div(a, b); }
 HWY_INLINE FloatVec min(FloatVec a, FloatVec b) { return hn::Min(a, b); }
 HWY_INLINE FloatVec max(FloatVec a, FloatVec b) { return hn::Max(a, b); }
 HWY_INLINE FloatVec sqrt(FloatVec a) { return hn::Sqrt(a); }
-// a b + c, a b - c and c - a b, rounded once where the processor can.
+// a b + c, a b - c and c - a b, rounded once if the processor can.
 HWY_INLINE FloatVec mul_add(FloatVec a, FloatVec b, FloatVec c) { return hn::MulAdd(a, b, c); }
 HWY_INLINE FloatVec mul_sub(FloatVec a, FloatVec b, FloatVec c) { return hn::MulSub(a, b, c); }
 HWY_INLINE FloatVec nmul_add(FloatVec a, FloatVec b, FloatVec c) { return hn::NegMulAdd(a, b, c); }

@@ -17,7 +17,7 @@ HONE_HOST_DEVICE inline float add(float a, float b) { return a + b; }
 HONE_HOST_DEVICE inline float sub(float a, float b) { return a - b; }
 HONE_HOST_DEVICE inline float mul(float a, float b) { return a * b; }
 HONE_HOST_DEVICE inline float div(float a, float b) { return a / b; }
-// b where either is NaN, as on x86.
+// Return b if either is NaN, as on x86.
 HONE_HOST_DEVICE inline float min(float a, float b) { return a < b ? a : b; }
 HONE_HOST_DEVICE inline float max(float a, float b) { return a > b ? a : b; }
 HONE_HOST_DEVICE inline float sqrt(float a) { return ::sqrtf(a); }
@@ -40,8 +40,8 @@ inline double sign(double a) { return std::fabs(a) > 0 ? std::copysign(1.0, a) :
 
 }  // namespace hone::kernels::scalar_rule
 
-// Included before stages-inl.h or a file of rules, this header takes the place of rule_ops-inl.h.
-// Not for files that include Highway.
+// If included before stages-inl.h or a file of rules, this header replaces rule_ops-inl.h. Files
+// that include Highway must not include it.
 #ifndef HWY_NAMESPACE
 #define HONE_RULE_OPS_INL_H_
 #ifdef __CUDACC__

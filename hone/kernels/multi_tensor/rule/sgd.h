@@ -12,13 +12,13 @@
 
 namespace hone::kernels {
 
-// Stochastic gradient descent; g' = k g + λ p where k unscales and clips:
+// Stochastic gradient descent. g' = k g + λ p, where k unscales and clips:
 //   m <- g' at the first step, then β m + (1 - δ) g'
 //   u  = m, or g' + β m with Nesterov
 //   p <- p - η u
-// A group without momentum: u = g', and m, if there is one, stays. Slots: momentum = m, absent when
-// every β is 0.
-// Traffic: 20 bytes per parameter, fp32; 12 without momentum; +4 when pass 1 runs.
+// A group without momentum has u = g' and does not change m, if there is one. Slots: momentum = m,
+// absent if every β is 0. Traffic: 20 bytes per parameter, fp32; 12 without momentum; +4 when pass
+// 1 runs.
 struct SGDGroup {
   static constexpr bool kOnCuda = true;
 
@@ -32,7 +32,7 @@ struct SGDGroup {
   bool operator==(const SGDGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming op and a field whose value makes no sense.
+// Throws Error{InvalidArgument} that names `op` and the field if a value is not valid.
 inline void check_group(std::string_view op, const SGDGroup& group) {
   check_rates(op, group);
   check_decay(op, "momentum", group.momentum);
@@ -43,14 +43,14 @@ inline void check_group(std::string_view op, const SGDGroup& group) {
 }
 inline RuleSlots rule_slots(const SGDGroup& group) { return {.momentum = group.momentum > 0}; }
 
-// Steps every tensor of the plan. A tensor's first step is the one with counter 0; counters advance
-// only when the report says stepped.
+// Steps every tensor of the plan. A tensor's first step is the one with counter 0. Counters advance
+// only if the report says stepped.
 StepReport sgd_step(const MultiTensorPlan& plan, std::span<const SGDGroup> groups,
                     const StepControl& control, Executor& executor);
 
 // ---- one tensor ----
 
-// Everything of the formula that is the same for all elements of one tensor.
+// The values of the formula that are the same for all elements of one tensor.
 struct SGDScalars {
   float grad_scale = 1;     // k; negative when maximizing
   float l2 = 0;             // λ
@@ -61,14 +61,14 @@ struct SGDScalars {
   float lr = 0;
 };
 
-// `t` is the number of this step, from 1.
+// `t` is the number of this step and counts from 1.
 HONE_HOST_DEVICE inline SGDScalars make_scalars(const SGDGroup& group, Index t, double grad_scale) {
   const bool first = t == 1;
   SGDScalars s;
   s.grad_scale = signed_scale(group.maximize, grad_scale);
   s.l2 = static_cast<float>(group.weight_decay);
   s.lr = static_cast<float>(group.lr);
-  if (group.momentum == 0) {  // in a list with groups that have momentum: m stays
+  if (group.momentum == 0) {  // if other groups have momentum, m does not change
     s.momentum_keep = 1;
     s.grad_share = s.look_ahead = 0;
     s.direct = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stages that element-wise rules are composed of at compile time, and hone's own rules. One
-// source for Highway's vectors and CUDA's threads: includers have rule_ops-inl.h or scalar_ops.h.
+// The stages from which element-wise rules are composed at compile time, and hone's own rules. One
+// source for Highway's vectors and CUDA's threads: include rule_ops-inl.h or scalar_ops.h first.
 #if defined(HONE_STAGES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_STAGES_INL_H_
 #undef HONE_STAGES_INL_H_
@@ -14,11 +14,11 @@ HONE_RULE_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HONE_RULE_NAMESPACE {
 
-// What a stage works on: the scalars `s` of the tensor's step, by name, and one vector or number
-// each of the parameter p, the scaled gradient g, the slots momentum m, second_moment v and extra
-// x, the update u so far (g at the beginning) and w, whose root divides it. The slots that a stage
-// does not name in its constants are not to be touched. (Vectors of scalable instruction sets
-// cannot be members, so they are arguments.)
+// Operands of a stage: the scalars `s` of the tensor's step, by name, and one vector or number each
+// of p, g, m, v, x, u and w. p is the parameter and g the scaled gradient. m, v and x are the slots
+// momentum, second_moment and extra. u is the update so far (initially g); the root of w divides
+// it. A stage must not touch slots that it does not name in its constants. (Vectors of scalable
+// instruction sets cannot be members, so they are arguments.)
 struct Stage {
   static constexpr bool kMomentum = false, kSecondMoment = false, kExtra = false;
 };
@@ -28,7 +28,7 @@ struct Stage {
                               [[maybe_unused]] V& g, [[maybe_unused]] V& m, [[maybe_unused]] V& v, \
                               [[maybe_unused]] V& x, [[maybe_unused]] V& u, [[maybe_unused]] V& w)
 
-// All stages, one after another, in one pass.
+// Runs all stages, one after another, in one pass.
 template <class... Stages>
 struct Fused {
   static constexpr bool kMomentum = (Stages::kMomentum || ...);
@@ -47,13 +47,13 @@ struct CoupledDecay : Stage {
   HONE_STAGE(S, V) { u = g = mul_add(set<V>(s.l2), p, g); }
 };
 
-// m <- β m + share u, a sum with weights that decay; u = m
+// m <- β m + share u, a sum with decaying weights; u = m
 struct DecayingSum : Stage {
   static constexpr bool kMomentum = true;
   HONE_STAGE(S, V) { u = m = mul_add(u, set<V>(s.grad_share), mul(m, set<V>(s.momentum_keep))); }
 };
 
-// The same, and u <- look_ahead m + direct u, Nesterov's or either alone
+// Like DecayingSum, then u <- look_ahead m + direct u: Nesterov momentum, or either term alone
 struct Momentum : Stage {
   static constexpr bool kMomentum = true;
   HONE_STAGE(S, V) {
@@ -62,14 +62,14 @@ struct Momentum : Stage {
   }
 };
 
-// m <- m + (1 - β)(g - m); u = m. In this form the rounding of β to fp32 shifts neither the fixed
-// point nor the bias correction, as β m + (1 - β) g does.
+// m <- m + (1 - β)(g - m); u = m. Unlike β m + (1 - β) g, this form keeps the fixed point and the
+// bias correction when β is rounded to fp32.
 struct MovingMean : Stage {
   static constexpr bool kMomentum = true;
   HONE_STAGE(S, V) { u = m = mul_add(set<V>(s.mean_share), sub(g, m), m); }
 };
 
-// u = sign of the mean of m and g by update_share; m moves by mean_share.
+// u = sign of m + update_share (g - m); m <- m + mean_share (g - m)
 struct SignOfMean : Stage {
   static constexpr bool kMomentum = true;
   HONE_STAGE(S, V) {
@@ -79,9 +79,9 @@ struct SignOfMean : Stage {
   }
 };
 
-// v <- (v - share v) + share g²; w = v. The rounding of share to fp32 shifts no fixed point, and g²
-// itself, which overflows from |g| = 1.8e19 on, is never formed. An infinite v stays so, and its
-// parameter where it is: of inf - share inf = NaN and the second number `max` returns the second.
+// v <- (v - share v) + share g²; w = v. Rounding share to fp32 shifts no fixed point. g² itself,
+// which overflows from |g| = 1.8e19 on, is never computed. An infinite v stays infinite and its
+// parameter stops: for inf - share inf = NaN and a second number, `max` returns the second.
 struct MovingSquare : Stage {
   static constexpr bool kSecondMoment = true;
   HONE_STAGE(S, V) {
@@ -106,7 +106,7 @@ struct LargestSquare : Stage {
   }
 };
 
-// x <- x + center_share (g - x); w = v - x², a variance, and 0 where rounding makes it negative
+// x <- x + center_share (g - x); w = v - x², a variance, or 0 if rounding makes it negative
 struct Centered : Stage {
   static constexpr bool kExtra = true;
   HONE_STAGE(S, V) {

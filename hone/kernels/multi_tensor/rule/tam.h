@@ -16,24 +16,24 @@
 
 namespace hone::kernels {
 
-// Torque-Aware Momentum (arXiv 2412.18790); g' = k g (+ λ p with coupled decay):
-//   S = <m, g'> / (|m| |g'|), 0 when either norm is 0, within [-1, 1]
+// Torque-Aware Momentum (arXiv 2412.18790). g' = k g (+ λ p with coupled decay):
+//   S = <m, g'> / (|m| |g'|), 0 if either norm is 0, within [-1, 1]
 //   s <- γ s + (1 - γ) S          d = (1 + s) / 2
 //   m <- β m + (ε + d) g'
 //   TAM      p <- (1 - ηλ) p - η m
 //   AdaTAM   v <- β2 v + (1 - β2) g'^2;   p <- (1 - ηλ) p - η m / (sqrt(v) + ε)
-// m is a sum, not an average; there is no bias correction. The factor 1 - ηλ is there with
-// decoupled decay only. Slots: momentum = m, second_moment = v (AdaTAM).
+// m is a sum, not an average; there is no bias correction. The factor 1 - ηλ applies only with
+// decoupled decay. Slots: momentum = m, second_moment = v (AdaTAM).
 enum class TAMScope {
   Model,   // one S over all tensors of the call
   Tensor,  // one per tensor
   Row,     // one per row along the last dimension
 };
 // Traffic, fp32 bytes per parameter: pass 1 reads g and m (8, with coupled decay 12), pass 2 moves
-// 20 (AdaTAM 28). Pass 2 finds a tensor in cache that fits there, unless a global norm is needed,
-// and always a row.
+// 20 (AdaTAM 28). Pass 2 finds a tensor that fits the cache there, unless a global norm is needed.
+// It always finds a row there.
 
-// How S is kept finite for tiny norms; both act on the unscaled gradient.
+// Keeps S finite for tiny norms; both guards apply to the unscaled gradient.
 enum class CosineGuard {
   Additive,  // <m, g> / ((|m| + eps_norm)(|g| + eps_norm))
   Clamp,     // <m, g> / (max(|m|, eps_corr) max(|g|, eps_corr))
@@ -52,16 +52,16 @@ struct TAMGroup {
   bool maximize = false;
   CosineGuard guard = CosineGuard::Additive;  // Tensor scope; others clamp
   double eps_norm = 1e-10, eps_corr = 1e-8;
-  // d is this instead; s is left alone. The control of comparisons with SGD.
+  // Replaces d and does not change s. For comparisons with SGD.
   std::optional<double> fixed_damping = {};
   bool average_momentum = false;  // m <- β m + (1 - β)(ε + d) g'
-  // AdaTAM: m / (1 - β^t) and v / (1 - β2^t) in the step of p.
+  // AdaTAM: uses m / (1 - β^t) and v / (1 - β2^t) in the step of p.
   bool bias_correction = false;
 
   bool operator==(const TAMGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming op and a field whose value makes no sense.
+// Throws Error{InvalidArgument} that names `op` and the field if a value is not valid.
 inline void check_group(std::string_view op, const TAMGroup& group) {
   check_rates(op, group);
   check_decay(op, "momentum", group.momentum);
@@ -73,15 +73,15 @@ inline void check_group(std::string_view op, const TAMGroup& group) {
   if (group.fixed_damping) check_at_least_zero(op, "fixed_damping", *group.fixed_damping);
 }
 
-// What one tensor does.
+// The method for one tensor.
 struct TAMMethod {
   TAMScope scope = TAMScope::Tensor;
-  std::optional<CosineGuard> guard = {};  // Tensor scope; its group's where unset
+  std::optional<CosineGuard> guard = {};  // Tensor scope; if unset, the guard of its group
   Index row_length = 0;                   // Row: as in MultiTensorLists
 };
-// Bytes of sums that each rank hands out in a step, per tensor, where ranks hold parts of it that
-// end with rows: those of S in fp64 (three, with coupled decay six); Model: once for all tensors;
-// Row: none.
+// Returns the bytes of sums that each rank exchanges per step and tensor, if ranks have parts of
+// the tensor that end with rows. S needs three fp64 sums, with coupled decay six. Model: once for
+// all tensors; Row: none.
 constexpr Index exchanged_bytes(const TAMMethod& method, bool coupled_decay) {
   if (method.scope == TAMScope::Row) return 0;
   return Index{sizeof(double)} *
@@ -89,16 +89,17 @@ constexpr Index exchanged_bytes(const TAMMethod& method, bool coupled_decay) {
 }
 
 struct TAMMethods {
-  // One per tensor, or one for all; Model for all, with the settings of the first group, or none.
+  // One per tensor, or one for all. Model scope applies to all tensors, with the settings of the
+  // first group, or to none.
   std::span<const TAMMethod> of_tensor;
-  // Where each tensor's s lie: one value (Tensor; Model: the first tensor's) or one per row (Row).
+  // Address of each tensor's s: one value (Tensor; Model: the first tensor's) or one per row (Row).
   std::span<double* const> correlation;
-  // Instead: one value per tensor (Tensor) or one in all (Model).
+  // Replaces `correlation`: one value per tensor (Tensor) or one in all (Model).
   std::span<double> values = {};
 };
 
-// Steps every tensor of the plan, with AdaTAM's second moment when the plan has that slot. Neither
-// s nor the step counters change when nothing is stepped.
+// Steps every tensor of the plan, with AdaTAM's second moment if the plan has that slot. If nothing
+// is stepped, neither s nor the step counters change.
 StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
                     const TAMMethods& methods, const StepControl& control, Executor& executor);
 
@@ -113,7 +114,8 @@ struct Torque {
     return *this;
   }
 };
-// From sums over raw gradients: <m, g'> = k mg + λ mp, |g'|^2 = k^2 gg + 2 k λ gp + λ^2 pp.
+// Computes it from sums over raw gradients: <m, g'> = k mg + λ mp, |g'|^2 = k^2 gg + 2 k λ gp + λ^2
+// pp.
 HONE_HOST_DEVICE inline Torque effective_torque(const TorqueSums& sums, double grad_scale,
                                                 const TAMGroup& group) {
   const double k = group.maximize ? -grad_scale : grad_scale;
@@ -124,7 +126,7 @@ HONE_HOST_DEVICE inline Torque effective_torque(const TorqueSums& sums, double g
   torque.gg = std::max(0.0, k * k * sums.gg + 2 * k * l2 * sums.gp + l2 * l2 * sums.pp);
   return torque;
 }
-// S of the formula above.
+// Returns S of the formula above.
 HONE_HOST_DEVICE inline double torque_cosine(const Torque& torque, const TAMGroup& group,
                                              CosineGuard guard) {
   const double m = ::sqrt(torque.mm), g = ::sqrt(torque.gg);
@@ -134,7 +136,7 @@ HONE_HOST_DEVICE inline double torque_cosine(const Torque& torque, const TAMGrou
                              : std::max(m, group.eps_corr) * std::max(g, group.eps_corr);
   return std::clamp(torque.mg / product, -1.0, 1.0);
 }
-// The new s from the old one and S; the old one with a fixed damping.
+// Returns the new s from the old one and S; with a fixed damping, returns the old one.
 HONE_HOST_DEVICE inline double next_correlation(const TAMGroup& group, double correlation,
                                                 double cosine) {
   if (group.fixed_damping.has_value()) return correlation;
@@ -143,12 +145,12 @@ HONE_HOST_DEVICE inline double next_correlation(const TAMGroup& group, double co
 
 // ---- one tensor ----
 
-// Everything of the formula that is the same for all elements of one tensor.
+// The values of the formula that are the same for all elements of one tensor.
 struct TAMScalars {
   float grad_scale = 1;     // k; negative when maximizing
   float l2 = 0;             // λ of coupled decay
   float momentum_keep = 0;  // β
-  float grad_share = 0;     // ε + d, times 1 - β when m is an average
+  float grad_share = 0;     // ε + d, times 1 - β if m is an average
   float lr = 0;             // with bias correction η sqrt(1 - β2^t) / (1 - β^t), and ε as well
   float keep = 1;           // 1 - ηλ of decoupled decay, rounded as LibTorch does
   float square_share = 0;   // 1 - β2
@@ -156,7 +158,7 @@ struct TAMScalars {
   float root_scale = 1;
 };
 
-// `correlation` is s; `t` the number of this step, from 1.
+// `correlation` is s. `t` is the number of this step and counts from 1.
 HONE_HOST_DEVICE inline TAMScalars make_scalars(const TAMGroup& group, double correlation, Index t,
                                                 double grad_scale) {
   const double damping =

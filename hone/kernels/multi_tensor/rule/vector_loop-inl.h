@@ -26,7 +26,7 @@ HWY_INLINE void prefetch_slots(const ChunkOperands& chunk, Index i) {
   if constexpr (Rule::kSecondMoment) prefetch_ahead(chunk.second_moment + i);
 }
 
-// The vector at element i.
+// Steps the vector at element i.
 template <class Rule, class Scalars>
 HWY_INLINE void step_vector(const ChunkOperands& chunk, const Scalars& scalars, Index i) {
   const Floats d;
@@ -38,9 +38,9 @@ HWY_INLINE void step_vector(const ChunkOperands& chunk, const Scalars& scalars, 
   if constexpr (Rule::kSecondMoment) hn::StoreU(v, d, chunk.second_moment + i);
 }
 
-// Rule: `kMomentum, kSecondMoment, kExtra` for the slots it has, and `apply(scalars, p, g, m, v,
-// x)`, which steps one vector of each slot; g is scaled and limited. A tail runs through the same
-// vector code on a padded copy: an element's result does not depend on where in a vector it lies.
+// Rule has `kMomentum, kSecondMoment, kExtra` for its slots, and `apply(scalars, p, g, m, v, x)`,
+// which steps one vector of each slot; g is scaled and limited. A tail runs through the same vector
+// code on a padded copy, so an element's result does not depend on its position in a vector.
 template <class Rule, class Scalars>
 HWY_INLINE void for_each_vector(const ChunkOperands chunk, const Scalars scalars) {
   if (chunk.narrow != nullptr) return step_narrow_moments<Rule>(chunk, scalars);
@@ -67,7 +67,7 @@ HWY_INLINE void for_each_vector(const ChunkOperands chunk, const Scalars scalars
   }
 }
 
-// The same as a plain loop; all arithmetic in double. Not for narrow moments.
+// Like for_each_vector() as a plain loop with all arithmetic in double. Not for narrow moments.
 template <class Rule, class Scalars>
 HWY_INLINE void for_each_element(const ChunkOperands& chunk, const Scalars& scalars) {
   for (Index i = 0; i < chunk.length; ++i) {

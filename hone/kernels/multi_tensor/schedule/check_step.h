@@ -10,7 +10,7 @@
 
 namespace hone::kernels {
 
-// Error{InvalidArgument} naming op and field.
+// Throw Error{InvalidArgument} that names `op` and the field.
 inline void check_at_least_zero(std::string_view op, std::string_view field, double value) {
   HONE_CHECK(std::isfinite(value) && value >= 0, op, concat(field, " finite and at least 0"),
              value);
@@ -18,7 +18,7 @@ inline void check_at_least_zero(std::string_view op, std::string_view field, dou
 inline void check_decay(std::string_view op, std::string_view field, double value) {
   HONE_CHECK(value >= 0 && value < 1, op, concat(field, " in [0, 1)"), value);
 }
-// What every rule's group has.
+// Checks the fields that every rule's group has.
 template <class Group>
 void check_rates(std::string_view op, const Group& group) {
   check_at_least_zero(op, "lr", group.lr);

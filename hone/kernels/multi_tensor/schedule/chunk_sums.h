@@ -9,16 +9,16 @@
 
 namespace hone::kernels {
 
-// Pass 1: sums over each chunk, kept per chunk and added in the order of chunks, so that every
-// number of workers gives the same bits.
+// Pass 1: sums over each chunk. They are kept per chunk and added in the order of chunks, so the
+// bits do not depend on the number of workers.
 class ChunkSums {
  public:
-  // Measures nothing for Statistics::None. `grad_limit` limits the raw gradients; infinite for
-  // Statistics::Norm.
+  // Measures nothing for Statistics::None. `grad_limit` limits the raw gradients; it must be
+  // infinite for Statistics::Norm.
   ChunkSums(const MultiTensorPlan& plan, Statistics statistics, float grad_limit);
 
   bool measures() const { return gather_ != nullptr; }
-  // Slots that gather() reads, from the first.
+  // Number of slots that gather() reads, starting with the first slot.
   int slots() const { return slots_; }
   Index bytes() const { return static_cast<Index>(sums_.size() * sizeof(double)); }
 
@@ -26,10 +26,10 @@ class ChunkSums {
     operands.grad_limit = grad_limit_;
     gather_(operands, sums_.data() + chunk * per_chunk_);
   }
-  // The sums of one tensor, all of whose chunks have been gathered.
+  // Returns the sums of one tensor, after gather() was called for all of its chunks.
   TorqueSums of_tensor(Index tensor) const;
-  // Fills the report's norm, clip coefficient and first non-finite tensor. False, and the report
-  // says so, when the step must be skipped.
+  // Fills the report's norm, clip coefficient and first non-finite tensor. Returns false if the
+  // step must be skipped; the report then says so.
   bool measure_norm(const StepControl& control, StepReport& report) const;
 
  private:

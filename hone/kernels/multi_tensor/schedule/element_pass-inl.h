@@ -17,7 +17,7 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Operations: kStreams says how many of x and y come from memory and are worth prefetching.
+// Operations. kStreams is the number of inputs x and y that come from memory and need prefetching.
 
 struct Axpby {
   static constexpr int kStreams = 2;
@@ -37,7 +37,7 @@ struct Multiply {
   }
 };
 
-// Comparisons with NaN are false, which leaves it.
+// Comparisons with NaN are false, so NaN does not change.
 struct Clamp {
   static constexpr int kStreams = 1;
   float lowest, highest;

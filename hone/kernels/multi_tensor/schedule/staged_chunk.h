@@ -9,10 +9,10 @@
 
 namespace hone::kernels {
 
-// The slots that a step computes in f32: those of the rule and the moving average.
+// The slots that a step computes in f32: the slots of the rule and the moving average.
 constexpr int kStagedSlots = static_cast<int>(Slot::Ema) + 1;
 
-// A chunk whose slots are all dense f32: some where they lie, others as copies in a scratch.
+// A chunk whose slots are all dense f32: some in place, others as copies in a scratch buffer.
 struct StagedChunk {
   float* slots[kStagedSlots] = {};
   bool copied[kStagedSlots] = {};
@@ -23,36 +23,36 @@ struct StagedChunk {
   float* average() const { return slots[static_cast<int>(Slot::Ema)]; }
 };
 
-// Gives rules the chunks of a plan as dense f32 and writes back what they changed. The scratch
-// holds one chunk per worker.
+// Provides the chunks of a plan to rules as dense f32 and writes their changes back. The scratch
+// buffer has space for one chunk per worker.
 class ChunkStager {
  public:
   // Pieces of this many elements keep their scratch in the first-level cache.
   static constexpr Index kPiece = 2 * kCodeBlock;
 
-  // `stages_all`: chunks that are dense f32 already will be staged too, for a dry run.
+  // With `stages_all`, dense f32 chunks are staged too, for a dry run.
   ChunkStager(const MultiTensorPlan& plan, const StepControl& control, int workers,
               bool stages_all);
 
   Index scratch_bytes() const { return scratch_.bytes(); }
-  // Whether some slot of the chunk needs a copy.
+  // Returns true if some slot of the chunk needs a copy.
   bool is_indirect(const Chunk& chunk) const { return plan_.tensor(chunk.tensor).indirect >= 0; }
-  // A chunk that is dense f32, without a copy.
+  // Returns a chunk that is dense f32, without a copy.
   StagedChunk in_place(const Chunk& chunk) const;
-  // Copies into the scratch of `worker` the first `slots` of those slots that are not dense f32, or
-  // all of them.
+  // Copies each of the first `slots` slots that is not dense f32 into the scratch of `worker`; with
+  // `all`, copies all of them.
   StagedChunk stage(const Chunk& chunk, int worker, bool all, int slots = kStagedSlots) const;
-  // Writes the copies back, gradients only where the step writes them.
+  // Writes the copies back; gradients only if the step writes them.
   void write_back(const Chunk& chunk, const StagedChunk& staged) const;
-  // Prefetches what follows a piece of an indirect tensor, so that memory is read while the piece
+  // Prefetches the data after a piece of an indirect tensor, so that memory is read while the piece
   // is encoded.
   void prefetch_behind(const Chunk& piece) const;
 
-  // Moments that are narrow in memory, for rules that take them as they are.
+  // Returns the moments that are narrow in memory, for rules that support them.
   NarrowMoments narrow_moments(const Chunk& chunk) const;
   // Stores the new parameters rounded into the low-precision copy, if the plan has that slot.
   void store_copy(const Chunk& chunk, const float* param) const;
-  // The largest value that a slot of this chunk can store, whichever way it is rounded.
+  // Returns the largest value that a slot of this chunk can store, in any rounding direction.
   float largest_stored(const Chunk& chunk, Slot slot) const;
 
  private:

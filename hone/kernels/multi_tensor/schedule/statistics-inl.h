@@ -30,11 +30,11 @@ HWY_INLINE double sum_lanes(DoubleVec a, DoubleVec b) {
   return hn::GetLane(hn::SumOfLanes(Doubles(), hn::Add(a, b)));
 }
 
-// Gradients as they are.
+// Loads gradients without a limit.
 struct LoadAll {
   HWY_INLINE DoubleVec operator()(const float* from) const { return load_as_double(from); }
 };
-// Gradients within ±limit; NaN stays NaN.
+// Loads gradients limited to ±limit; NaN stays NaN.
 struct LoadLimited {
   float limit;
   HWY_INLINE DoubleVec operator()(const float* from) const {

@@ -5,7 +5,8 @@
 
 namespace hone::kernels {
 
-// What pass 1 of a step measures, on raw (still scaled) gradients g, momentum m and parameter p:
+// Sums that pass 1 of a step measures, over raw (still scaled) gradients g, momentum m and
+// parameter p:
 //   Norm             g.g                               4 bytes read per element
 //   Torque           g.g, m.g, m.m                     8
 //   TorqueWithDecay  g.g, m.g, m.m, m.p, g.p, p.p     12
@@ -19,21 +20,21 @@ constexpr Index count_sums(Statistics kind) {
   return counts[static_cast<int>(kind)];
 }
 
-// Sums of one tensor or of all, in double. What was not gathered stays 0.
+// Sums of one tensor or of all, in double. Sums that were not gathered are 0.
 struct TorqueSums {
   double gg = 0, mg = 0, mm = 0, mp = 0, gp = 0, pp = 0;
 };
 
-// Adds up one chunk; writes count_sums(kind) doubles in the order of TorqueSums. Products of two
-// fp32 values are exact in fp64, so only additions round. chunk.grad_limit limits the raw gradients
-// here.
+// Adds up one chunk and writes count_sums(kind) doubles in the order of TorqueSums. Products of two
+// fp32 values are exact in fp64, so only additions round. Here chunk.grad_limit limits the raw
+// gradients.
 using GatherChunk = void (*)(const ChunkOperands& chunk, double* sums);
 
-// The function for the strongest enabled instruction set. kind != None. `limited`: it heeds a
-// finite chunk.grad_limit; kind != Norm.
+// Returns the function for the strongest enabled instruction set. `kind` must not be None. With
+// `limited`, the function applies a finite chunk.grad_limit, and `kind` must not be Norm.
 GatherChunk choose_gather(Statistics kind, bool limited = false);
 
-// The same as plain loops.
+// Reference: plain loops.
 template <class Real>
 void gather_reference(Statistics kind, const BasicChunkOperands<Real>& chunk, double* sums);
 

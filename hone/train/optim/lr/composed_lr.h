@@ -18,7 +18,8 @@ struct WarmupLROptions {
   WarmupShape shape = WarmupShape::Linear;  // Constant: `start` until step W
 };
 
-// t < W: η₀(start + (1 - start)t/W), or η₀·start. Then η₀, or what `inner` gives for step t - W.
+// For t < W: η₀(start + (1 - start)t/W), or η₀·start. Then η₀, or the rate of `inner` at step t -
+// W.
 class WarmupLR final : public Scheduler {
  public:
   WarmupLR(torch::optim::Optimizer& optimizer, const WarmupLROptions& options,
@@ -31,9 +32,9 @@ class WarmupLR final : public Scheduler {
   SchedulerPtr inner_;
 };
 
-// Each member takes the rate of the one before it for its base rate: the product of the members'
-// factors where each is a multiple of its base rate. Python's ChainedScheduler gives the same for
-// members that multiply the current rate, CosineLR with η_min = 0 up to its T included.
+// Each member takes the rate of the previous member as its base rate. If each rate is a multiple of
+// its base rate, the result is the product of all factors. Python's ChainedScheduler gives the same
+// for members that multiply the current rate, including CosineLR with η_min = 0 up to its T.
 class ChainedLR final : public Scheduler {
  public:
   ChainedLR(torch::optim::Optimizer& optimizer, std::vector<SchedulerPtr> members);
@@ -44,7 +45,8 @@ class ChainedLR final : public Scheduler {
   std::vector<SchedulerPtr> members_;
 };
 
-// Member k from milestone k-1 (the first from 0) to milestone k, each counting from its own 0.
+// Uses member k from milestone k-1 (member 0 from step 0) to milestone k. Each member counts from
+// 0.
 class SequentialLR final : public Scheduler {
  public:
   SequentialLR(torch::optim::Optimizer& optimizer, std::vector<SchedulerPtr> members,

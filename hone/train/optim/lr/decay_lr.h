@@ -7,10 +7,10 @@
 
 namespace hone::optim {
 
-// Schedulers whose rate is a formula of the step t; η₀ is the base rate.
+// Schedulers with a closed formula of the step t; η₀ is the base rate.
 
-// η_min + (η₀ - η_min)(1 + cos(πt/T))/2. Beyond T it rises again, as Python's CosineAnnealingLR.
-// η_min is eta_min + share·η₀: with a share, groups of different rates stay in proportion.
+// η_min + (η₀ - η_min)(1 + cos(πt/T))/2. Beyond T it rises again, like Python's CosineAnnealingLR.
+// η_min is eta_min + share·η₀. A share keeps the ratios between the rates of groups.
 class CosineLR final : public Scheduler {
  public:
   CosineLR(torch::optim::Optimizer& optimizer, Index steps, double eta_min = 0, double share = 0);
@@ -21,8 +21,8 @@ class CosineLR final : public Scheduler {
   double eta_min_, share_;
 };
 
-// A half cosine as above over `period` steps, then again from η₀ over a period `factor` times as
-// long, and so on (arXiv 1608.03983).
+// A half cosine as above over `period` steps. Then it restarts from η₀ with a period `factor` times
+// as long, and so on (arXiv 1608.03983).
 class CosineWarmRestartsLR final : public Scheduler {
  public:
   CosineWarmRestartsLR(torch::optim::Optimizer& optimizer, Index period, Index factor = 1,
@@ -34,8 +34,8 @@ class CosineWarmRestartsLR final : public Scheduler {
   double eta_min_;
 };
 
-// η_min + (η₀ - η_min)(1 - min(t, T)/T)^power, with the η_min of CosineLR. Python's PolynomialLR is
-// that of η_min = 0.
+// η_min + (η₀ - η_min)(1 - min(t, T)/T)^power, with the η_min of CosineLR. Equals PolynomialLR of
+// Python if η_min = 0.
 class PolynomialLR final : public Scheduler {
  public:
   PolynomialLR(torch::optim::Optimizer& optimizer, Index steps, double power = 1,
@@ -57,7 +57,7 @@ class ExponentialLR final : public Scheduler {
   double gamma_;
 };
 
-// η₀ γ^k, where k milestones are at or before t.
+// η₀ γ^k, where k is the number of milestones at or before t.
 class MultiStepLR final : public Scheduler {
  public:
   MultiStepLR(torch::optim::Optimizer& optimizer, std::vector<Index> milestones,

@@ -22,11 +22,12 @@ struct OneCycleLROptions {
   bool three_phase = false;                        // pct_start at most 0.5
 };
 
-// Rate from η_max/div_factor at step 0 up to η_max at pct_start·T - 1, then down to
-// η_max/(div_factor·final_div_factor) at T - 1 (arXiv 1708.07120). Three phases: back to
-// η_max/div_factor at 2·pct_start·T - 2 first. Momentum runs the other way between max_momentum and
-// base_momentum: that of SGD, RMSprop and the TAM family, or β₁. Base rates are not read.
-// Error{InvalidArgument} beyond step T, and for an optimizer without momentum when it is to move.
+// The rate rises from η_max/div_factor at step 0 to η_max at pct_start·T - 1, then falls to
+// η_max/(div_factor·final_div_factor) at T - 1 (arXiv 1708.07120). With three phases, it first
+// returns to η_max/div_factor at 2·pct_start·T - 2. Momentum moves inversely between max_momentum
+// and base_momentum. It is the momentum of SGD, RMSprop and the TAM family, or β₁. Base rates are
+// ignored. Throws Error{InvalidArgument} beyond step T, and for an optimizer without momentum if
+// cycle_momentum is set.
 class OneCycleLR final : public Scheduler {
  public:
   OneCycleLR(torch::optim::Optimizer& optimizer, OneCycleLROptions options);
@@ -34,7 +35,7 @@ class OneCycleLR final : public Scheduler {
   void apply_momentum(Index step) override;
 
  private:
-  // Where the rate and the momentum stand in a phase.
+  // Value of the rate or the momentum at the end of a phase.
   enum class Level { Initial, Max, Min };
   struct Phase {
     double end = 0;  // step, fractional
@@ -42,7 +43,7 @@ class OneCycleLR final : public Scheduler {
   };
 
   void check() const;
-  // Where a number with these values, by Level, stands at a step.
+  // Returns the value at a step of a number with these values by Level.
   double interpolate(Index step, const std::array<double, 3>& levels) const;
 
   OneCycleLROptions options_;

@@ -10,8 +10,8 @@
 
 namespace hone::optim {
 
-enum class PlateauMode { Min, Max };                 // what is better
-enum class PlateauThreshold { Relative, Absolute };  // better by a share of the best, or by a value
+enum class PlateauMode { Min, Max };                 // direction of improvement
+enum class PlateauThreshold { Relative, Absolute };  // improvement: share of the best, or value
 
 // Names and defaults of Python's ReduceLROnPlateau.
 struct ReduceOnPlateauLROptions {
@@ -25,7 +25,7 @@ struct ReduceOnPlateauLROptions {
   double eps = 1e-8;                 // a smaller reduction is left out
 };
 
-// With the options, all that ReduceOnPlateauLR needs to go on.
+// The state from which, together with the options, ReduceOnPlateauLR continues.
 struct ReduceOnPlateauLRState {
   double best = 0;  // an infinity before the first metric
   Index steps = 0, bad_steps = 0, cooldown_left = 0;
@@ -34,13 +34,13 @@ struct ReduceOnPlateauLRState {
 
 // In JSON an infinite `best` is the string "inf" or "-inf".
 void to_json(Json& json, const ReduceOnPlateauLRState& state);
-// Error{CorruptFile} for JSON that is no such state.
+// Throws Error{CorruptFile} if the JSON is not such a state.
 void from_json(const Json& json, ReduceOnPlateauLRState& state);
 
-// Multiplies the rates by `factor` once more than `patience` metrics in a row were not better than
-// the best so far; NaN is never better. After a reduction `cooldown` metrics do not count as bad.
-// Not an LRScheduler, as in LibTorch, because step() takes a metric. A Scheduler over the same
-// optimizer would overwrite the reduced rates. The optimizer must outlive it.
+// Multiplies the rates by `factor` after more than `patience` metrics in a row were not better than
+// the best so far. NaN is never better. After a reduction, `cooldown` metrics do not count as bad.
+// As in LibTorch, this is not an LRScheduler, because step() takes a metric. A Scheduler over the
+// same optimizer would overwrite the reduced rates. The optimizer must outlive this object.
 class ReduceOnPlateauLR {
  public:
   ReduceOnPlateauLR(torch::optim::Optimizer& optimizer, ReduceOnPlateauLROptions options = {});
@@ -59,7 +59,7 @@ class ReduceOnPlateauLR {
 
   torch::optim::Optimizer& optimizer_;
   ReduceOnPlateauLROptions options_;
-  ReduceOnPlateauLRState state_;  // but for the rates, which are the optimizer's
+  ReduceOnPlateauLRState state_;  // except the rates, which the optimizer has
 };
 
 }  // namespace hone::optim

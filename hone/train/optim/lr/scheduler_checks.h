@@ -8,12 +8,12 @@
 
 namespace hone::optim {
 
-// Checks of options, for constructors. Error{InvalidArgument} naming scheduler and option.
+// Checks of constructor options. They throw Error{InvalidArgument} that names scheduler and option.
 
 Index check_count(std::string_view kind, std::string_view option, Index value, Index least);
-// A finite number of at least `least`.
+// Checks for a finite number that is at least `least`.
 double check_number(std::string_view kind, std::string_view option, double value, double least = 0);
-// Every one larger than the one before, the first at least 1.
+// Checks that milestones increase and that the first one is at least 1.
 void check_milestones(std::string_view kind, std::span<const Index> milestones);
 
 }  // namespace hone::optim

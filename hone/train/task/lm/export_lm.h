@@ -10,16 +10,16 @@
 
 namespace hone::task {
 
-// What a model folder holds besides the model.
+// The contents of a model folder besides the model.
 struct ExportParts {
-  const text::Tokenizer* tokenizer = nullptr;  // none is written if null
-  Json generation_defaults = Json::object();   // of sampling
+  const text::Tokenizer* tokenizer = nullptr;  // null: none is written
+  Json generation_defaults = Json::object();   // sampling defaults
   model_io::ModelMetadata metadata = {};       // chat templates, license, …
-  Index context = 0;                           // in config.json; 0: the model's
+  Index context = 0;                           // for config.json; 0: the context of the model
 };
 
-// Writes a model, on whatever device, as a Hugging Face folder in f32 (write_hugging_face), with
-// its factored layers as they are. Throws Error{Unsupported} for layers that the format cannot hold
+// Writes a model on any device as a Hugging Face folder in f32 (write_hugging_face). Factored
+// layers stay factored. Throws Error{Unsupported} for layers that the format cannot represent
 // (factored_layers_of).
 void export_lm(const std::filesystem::path& folder, nn::LlamaImpl& model, const ExportParts& parts);
 

@@ -11,21 +11,22 @@
 
 namespace hone::task {
 
-// The nn::FactoredLinear that stands for a factored layer in this place, with weights of 0.
+// Returns an nn::FactoredLinear for a factored layer in this place, with weights of 0.
 nn::FactoredLinear new_layer(const model_io::FactoredLayer& layer,
                              const model_io::LayerProduct& product, nn::MatmulBackend backend);
 
-// A new model, whose factored layers (Architecture::factored) are nn::FactoredLinear with weights
-// of 0, to be loaded from a file or a checkpoint; all others begin as those of nn::Llama.
+// Returns a new model. Its factored layers (Architecture::factored) are nn::FactoredLinear with
+// weights of 0, to be loaded from a file or a checkpoint. All other layers are initialized like
+// nn::Llama.
 nn::Llama make_llama(const model_io::Architecture& architecture, std::uint64_t seed,
                      nn::MatmulBackend backend = nn::MatmulBackend::Auto);
 
-// What the products of a model are now. Throws Error{Unsupported} that names the layer where a file
-// cannot say it: signs that no seed draws, an epilogue, or a layer of another type than Linear and
+// Returns the current factored layers of a model. Throws Error{Unsupported} that names a layer that
+// a file cannot represent: signs without a seed, an epilogue, or a type other than Linear and
 // FactoredLinear.
 std::vector<model_io::FactoredLayer> factored_layers_of(nn::LlamaImpl& model);
 
-// model.architecture() with its factored layers: that of the file that it can be saved to.
+// Returns model.architecture() with the current factored layers, as for a saved file.
 model_io::Architecture architecture_of(nn::LlamaImpl& model);
 
 }  // namespace hone::task

@@ -11,11 +11,11 @@
 
 namespace hone::task {
 
-// The configuration of `hone train lm`. The defaults train 1.3 M parameters on a text of about a
-// megabyte; docs/config.md lists every key.
+// The configuration of `hone train lm`. The defaults suit a small model on a text of about a
+// megabyte. docs/config.md lists every key.
 struct LmConfig {
   struct Model {
-    std::string init = {};  // the model whose weights training starts from; empty: new ones
+    std::string init = {};  // model whose weights training starts from; empty: new weights
     Index hidden_size = 160, intermediate_size = 432, layers = 4, heads = 5;
     Index kv_heads = 0;  // 0: heads
     Index head_dim = 0;  // 0: hidden_size / heads
@@ -44,23 +44,23 @@ ConfigEntries config_entries(LmConfig& config);
 
 // Rates and decays that train the default model well.
 optim::RuleTable lm_rules();
-// Positions of a training window: data.window, or if that is 0 the model's context, of a model that
-// training starts from at most 512.
+// Positions of a training window: data.window or, if that is 0, the model's context, which is
+// limited to 512 if training starts from a model.
 Index window_of(const LmConfig& config);
-// lr.peak, or where that is 0 the rule's, of which training that starts from a model takes a
-// fiftieth.
+// lr.peak or, if that is 0, the peak of the rule, divided by 50 if training starts from a model.
 double peak_of(const LmConfig& config);
 
-// Ranges, divisibility, and that every key of `given` has an effect. Error{InvalidArgument} names
-// the key.
+// Checks ranges, divisibility, and that every key of `given` has an effect. Throws
+// Error{InvalidArgument} that names the key.
 void check_config(const LmConfig& config);
 
 // The architecture that this configuration describes.
 model_io::Architecture make_architecture(const LmConfig& config, Index vocab_size);
 
-// The configuration of training that starts from a model of this architecture: its values replace
-// those of [model] that were not given. Only model.context may be given another value, a smaller
-// one. Throws Error{InvalidArgument} that names a key that contradicts the model.
+// Returns the configuration of training that starts from a model of this architecture. The
+// architecture supplies the values of [model] that were not given. Only model.context may be given
+// another value, a smaller one. Throws Error{InvalidArgument} that names a key that contradicts the
+// model.
 LmConfig with_architecture(LmConfig config, const model_io::Architecture& architecture);
 
 }  // namespace hone::task

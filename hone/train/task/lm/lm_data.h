@@ -24,17 +24,17 @@ struct LmData {
   std::string hash;  // SHA-256 of both parts
 };
 
-// config.data.path, or stories drawn with trainer.seed. A tokenizer that is null is made from the
-// training part. Its EOS, kEndOfText of one that is made, is appended to each document of a folder
+// Reads config.data.path, or draws stories with trainer.seed. If the tokenizer is null, makes one
+// from the training part. Appends EOS (kEndOfText of a new tokenizer) to each document of a folder
 // or of JSON lines; stories already contain kEndOfText. A document begins with BOS if the tokenizer
-// says so; those made here do not.
+// says so; new tokenizers do not.
 LmData load_lm_data(const LmConfig& config,
                     std::shared_ptr<const text::Tokenizer> tokenizer = nullptr);
 
-// According to config.data.windows.
+// Returns the windows that config.data.windows selects.
 TokenWindows training_windows(const LmConfig& config, const LmData& data);
 
-// One token per byte, and kEndOfText.
+// Returns a tokenizer with one token per byte, and kEndOfText.
 std::shared_ptr<const text::Tokenizer> make_byte_tokenizer();
 
 }  // namespace hone::task

@@ -10,9 +10,10 @@
 
 namespace hone::task {
 
-// The text, the model, on its device, and the task of a configuration, at step 0. With an initial
-// model, the configuration is that of take_initial_model(), the tokenizer is the model's, and so
-// are the weights if it has them. Throws Error{Unsupported} if trainer.device is not there.
+// The text, the model on its device, and the task of a configuration, at step 0. With an initial
+// model, the configuration must be that of take_initial_model(). Then the tokenizer comes from the
+// model, and so do the weights if it has them. Throws Error{Unsupported} if trainer.device does not
+// exist.
 struct LmSetup {
   LmData data;
   nn::Llama model;
@@ -20,7 +21,7 @@ struct LmSetup {
 };
 LmSetup set_up_lm(const LmConfig& config, const InitialModel* initial = nullptr);
 
-// The same in two parts, of which the first one allocates no weights.
+// The same in two parts. plan_lm() allocates no weights.
 struct LmPlan {
   LmData data;
   model_io::Architecture architecture;

@@ -10,14 +10,13 @@
 
 namespace hone::task {
 
-// Held-out documents and the number of bytes that each token represents.
+// Held-out documents and the number of bytes per token.
 struct HeldOutText {
   text::TokenStream stream;
   std::vector<Index> bytes_of_token;  // by id
 };
 
-// Next-token prediction with a Llama over windows, on the device that the model is
-// on.
+// Next-token prediction with a Llama over windows, on the device of the model.
 class LmTask final : public trainer::Task {
  public:
   LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
@@ -25,8 +24,8 @@ class LmTask final : public trainer::Task {
 
   trainer::LossSum micro_batch(Index step, Index micro) override;
   double nominal_weight() const override;
-  // Like `hone eval`: each document is cut from its beginning into windows of the context, at most
-  // text::kEvalWindow, without overlap, and every token except a window's first is predicted. Bits
+  // Like `hone eval`: cuts each document from its start into windows of the context, at most
+  // text::kEvalWindow, without overlap, and predicts every token except the first of a window. Bits
   // per byte refer to the bytes of the predicted tokens.
   trainer::Validation validate(bool all, const trainer::BatchDone& batch_done) override;
   std::vector<trainer::CheckpointTensor> weights() override;
@@ -42,10 +41,10 @@ class LmTask final : public trainer::Task {
   c10::Device device_;
   TokenWindows train_;
   HeldOutText held_out_;
-  Index samples_;        // of a step
-  Index micro_batches_;  // of a step; micro m has samples ⌊m·samples/micro_batches⌋ and on
+  Index samples_;        // per step
+  Index micro_batches_;  // per step; micro m has samples from ⌊m·samples/micro_batches⌋
   Index validation_tokens_;
-  Index validation_batch_ = 4096;  // tokens of a pass, few enough for their logits to stay in cache
+  Index validation_batch_ = 4096;  // tokens per pass; few, so that logits stay in cache
 };
 
 }  // namespace hone::task

@@ -6,11 +6,11 @@
 
 namespace hone::task {
 
-// What check_memory() compares, of windows of `positions` tokens.
+// The memory that check_memory() compares, for windows of `positions` tokens.
 struct StepMemory {
   trainer::MemoryParts parts;   // predict_memory() with the configuration's micro-batch
-  Index total = 0, needed = 0;  // with averaged weights; the same, at most trainer.max_memory_mb
-  Index fixed = 0;              // whatever the micro-batch is
+  Index total = 0, needed = 0;  // with averaged weights; limited to trainer.max_memory_mb
+  Index fixed = 0;              // part that does not depend on the micro-batch
   Index free = 0;               // bytes that this process can still allocate
   bool fits() const { return needed <= free; }
   std::string text() const;  // "a step takes …", for the log
@@ -18,8 +18,8 @@ struct StepMemory {
 StepMemory step_memory(const LmConfig& config, const model_io::Architecture& model, Index positions,
                        Index free);
 
-// Before weights are allocated: throws Error{Resource} if a step does not fit in the memory that is
-// free. It names the key to change and a value with which the step fits.
+// Checks memory before weights are allocated. Throws Error{Resource} if a step does not fit in the
+// free memory. The error names the key to change and a value with which the step fits.
 void check_memory(const LmConfig& config, const model_io::Architecture& model, Index positions,
                   Index free);
 

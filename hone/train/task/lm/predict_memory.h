@@ -6,9 +6,9 @@
 
 namespace hone::task {
 
-// The memory of a step of this configuration with a model of this architecture on `batch` windows
-// of `positions` tokens, by the f32 kernels for CPUs; follows from the shapes alone. Padding of the
-// rank of factored layers is not in it.
+// Predicts the memory of a step of this configuration with a model of this architecture on `batch`
+// windows of `positions` tokens, by the f32 kernels for CPUs. Uses only the shapes. Does not
+// include the padding of the rank of factored layers.
 trainer::MemoryParts predict_memory(const LmConfig& config, const model_io::Architecture& model,
                                     Index batch, Index positions);
 

@@ -15,7 +15,7 @@ namespace hone::task {
 // window that is shorter than the longest of the batch.
 struct TokenBatch {
   torch::Tensor ids, targets;  // [batch, length] int64, length <= window
-  Index predicted = 0;         // targets that count
+  Index predicted = 0;         // number of targets that are not -1
 };
 
 // Training samples. Each epoch visits every sample once, in random order. Sample n of the run is a
@@ -29,7 +29,7 @@ class TokenWindows {
   // tokens.
   TokenWindows(text::TokenStream documents, Index window, std::uint64_t seed);
 
-  Index window() const { return window_; }  // positions of the longest sample allowed
+  Index window() const { return window_; }  // maximum positions of a sample
   Index windows_per_epoch() const { return windows_; }
   // Positions of the longest sample that there is.
   Index longest_length() const;
@@ -41,11 +41,11 @@ class TokenWindows {
   TokenBatch longest() const;
 
  private:
-  text::TokenRange longest_range() const;  // of documents
+  text::TokenRange longest_range() const;  // for documents
   TokenBatch batch_of(const std::vector<text::TokenRange>& rows) const;
 
   std::vector<text::TokenId> tokens_;
-  std::vector<text::TokenRange> ranges_;  // of documents; empty: one stream
+  std::vector<text::TokenRange> ranges_;  // for documents; empty: one stream
   Index window_ = 0, windows_ = 0;
   std::uint64_t seed_ = 0;
 };

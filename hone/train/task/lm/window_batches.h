@@ -10,9 +10,9 @@
 
 namespace hone::task {
 
-// Batches of windows of equal length, the shortest ones first, so that no position is padding: a
-// batch has at most `tokens` tokens, or one window. Every window has at least two tokens, of which
-// all but the first are targets. Calls run(ids, targets), each [windows, length - 1] int64 on the
+// Calls run(ids, targets) for batches of windows of equal length, shortest first, so that there is
+// no padding. A batch has at most `tokens` tokens, or one window. Every window must have at least
+// two tokens; all but the first are targets. ids and targets are [windows, length - 1] int64 on the
 // CPU.
 void for_each_window_batch(
     std::span<const std::span<const text::TokenId>> windows, Index tokens,

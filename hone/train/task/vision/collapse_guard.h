@@ -13,27 +13,27 @@ namespace hone::task {
 
 enum class CollapseVerdict {
   Ok,
-  Silent,     // part contrast has had fewer than 0.5 % active hinges in three periods
-  Shrinking,  // the features have less than half the norm that they had in the first period
-  // In three, the cross entropy is that of chance, or one class is predicted for all: for more
-  // than 95 %, and for more than half of the images of other classes.
+  Silent,     // fewer than 0.5 % active hinges of part contrast in three periods
+  Shrinking,  // the features have less than half of their norm in the first period
+  // In three periods, the cross entropy is at chance level, or one class has more than 95 % of
+  // predictions and more than half of the images of other classes.
   Collapsed,
 };
 std::string_view name_of(CollapseVerdict verdict);
 
 struct CollapseGuardOptions {
   Index classes = 2;
-  // Chance is not counted in the first ones: the learning rate rises.
+  // Ignores chance level in these first epochs, in which the learning rate rises.
   Index warm_up_epochs = 0;
-  bool contrasts = false;          // whether part contrast has a weight, so that it can be silent
+  bool contrasts = false;          // true if part contrast has a weight
   bool stops = false;              // a collapse throws
-  c10::Device device = c10::kCPU;  // of the logits
-  // What to change, by verdict: a sentence.
+  c10::Device device = c10::kCPU;  // device of the logits
+  // A sentence for each verdict that says what to change.
   std::string if_silent, if_shrinking, if_collapsed;
 };
 
-// Watches training for the collapse of its features, without reading from a device but once in a
-// period: a pass over the images, or as many as give kLeastSteps micro-batches.
+// Detects the collapse of features in training. Reads from the device only once per period: a pass
+// over the images, or several passes until there are kLeastSteps micro-batches.
 class CollapseGuard {
  public:
   static constexpr Index kLeastSteps = 20;
@@ -46,11 +46,11 @@ class CollapseGuard {
     Index epoch = 0;
     torch::Tensor logits, targets, features = {}, active_share = {};
   };
-  // The first one of a new epoch ends a period: its verdict, if it is not Ok and new, is a warning,
-  // or with `stops`, if it is Collapsed, Error{Internal}. The state may be set back in between: a
-  // verdict that was a warning is none again.
+  // The first observation of a new epoch ends a period. A new verdict other than Ok is a warning.
+  // With `stops`, Collapsed throws Error{Internal}. If the state is restored to an earlier one,
+  // verdicts that were already warnings do not warn again.
   void observe(const Observation& seen);
-  // Judges what has been seen since the last period, if it is one; never throws.
+  // Judges the observations since the last period if they are a full period; never throws.
   void finish();
   // The worst so far.
   CollapseVerdict verdict() const;
@@ -62,8 +62,8 @@ class CollapseGuard {
   bool is_period() const;
 
   CollapseGuardOptions options_;
-  // fp64 {cross entropy, norms, hinges, images, micro-batches}, and int64 {predictions, targets} by
-  // class: sums of the period, on the device of the logits.
+  // Sums of the period, on the device of the logits: fp64 {cross entropy, norms, hinges, images,
+  // micro-batches}, and int64 {predictions, targets} by class.
   torch::Tensor sums_, counts_;
   torch::Tensor memory_;                        // fp64 on the host, by Slot
   CollapseVerdict said_ = CollapseVerdict::Ok;  // the worst that was a warning

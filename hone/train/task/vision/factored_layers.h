@@ -10,25 +10,26 @@
 
 namespace hone::task {
 
-// In a classifier a nn::FactoredLinear instead of a linear layer ("fc"), or a nn::SketchedConv2d
-// instead of a convolution ("layer1.0.conv1"). A file does not have the buffer `sketch` of a
-// sketched layer, whose recipe the entry is.
+// A factored layer of a classifier: an nn::FactoredLinear instead of a linear layer ("fc"), or an
+// nn::SketchedConv2d instead of a convolution ("layer1.0.conv1"). Files omit the buffer `sketch` of
+// a sketched layer, because this entry has its recipe.
 using model_io::FactoredLayer;
 
-// The factored layers of a classifier, in its order. Error{Unsupported} that names a layer which
-// factor_layers() could not make again: one of another type, with given signs, with an epilogue, of
-// another geometry than the convolutions of classifiers have, or of a higher rank than it takes.
+// Returns the factored layers of a classifier, in its order. Throws Error{Unsupported} that names a
+// layer that factor_layers() could not recreate: another type, given signs, an epilogue, a geometry
+// that convolutions of classifiers do not have, or a rank above the limit.
 std::vector<FactoredLayer> factored_layers_of(nn::VisionNetImpl& net);
 
-// Replaces dense layers of the net by factored ones, whose tensors the source gives by their names
-// ("fc.a", "fc.b", "fc.bias") in the order of the module's parameters. Error{CorruptFile} that
-// names `where` and the path unless it is that of a dense layer, the rank is at most 256 or 4 times
-// the smaller side of the layer's matrix, and a sketched layer's rank is a multiple of 2 * terms.
+// Replaces dense layers of the net by factored ones. `source` gives their tensors by name ("fc.a",
+// "fc.b", "fc.bias") in the order of the module's parameters. Throws Error{CorruptFile} that names
+// `where` and the path if the path is not that of a dense layer. Also throws it if the rank is
+// above both 256 and 4 times the smaller side of the layer's matrix, or if the rank of a sketched
+// layer is not a multiple of 2 * terms.
 void factor_layers(nn::VisionNetImpl& net, const std::vector<FactoredLayer>& layers,
                    const nn::TensorSource& source, std::string_view where);
-// Replaces the layers that are factored in the classifier of this safetensors file, according to
-// config.json beside it, and whose tensors fit the net's layers, which they fill. Nothing if
-// config.json is of another format or not there.
+// Factors the layers that are factored in the classifier of this safetensors file, according to the
+// config.json beside it, if their tensors fit the layers of the net. Loads these tensors. Does
+// nothing if config.json has another format or does not exist.
 void factor_layers_like(nn::VisionNetImpl& net, const std::filesystem::path& weights);
 
 }  // namespace hone::task

@@ -14,14 +14,14 @@ namespace hone::task {
 struct ChannelStats {
   std::vector<double> mean, std;
 };
-// Exact sums over all images; a channel of one value has standard deviation 1. Error{Cancelled} as
-// data::check_not_stopped().
+// Uses exact sums over all images. A constant channel has standard deviation 1. Throws
+// Error{Cancelled} like data::check_not_stopped().
 ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape,
                               const std::stop_token& stop = {},
                               Executor& executor = serial_executor());
 
-// The numbers of a batch: images [views, count, channels, height, width] normalized, labels
-// [count], and where the pixels of each view come from, [views, count].
+// The numbers of a batch: normalized images [views, count, channels, height, width], labels
+// [count], and the source of each view's pixels [views, count].
 struct ImageValues {
   Index first = 0, count = 0;
   std::vector<float> images;
@@ -33,9 +33,9 @@ struct ImageValues {
 // augmentation, is a pure function of (seed, n).
 class ImageBatches {
  public:
-  // Every image gives `views` views. The first of several is neither occluded nor shuffled.
-  // Augmented images have 1 or 3 channels. What a cut takes from beyond an image has the mean color
-  // of `stats`.
+  // Every image has `views` views. The first of several views is neither occluded nor shuffled.
+  // Augmented images must have 1 or 3 channels. Pixels of a cut beyond the image have the mean
+  // color of `stats`.
   ImageBatches(const data::ImagePart& part, data::ImageShape shape, const ChannelStats& stats,
                std::uint64_t seed, data::AugmentOptions augmentation = {}, Index views = 1);
 

@@ -16,12 +16,12 @@ namespace hone::task {
 // [loss]: what training minimizes.
 struct LossConfig {
   std::string method = "ce";  // supcon, triplet, paco
-  Index views = 1;            // of each image in a step; paco has 2
+  Index views = 1;            // per image and step; paco has 2
   double label_smoothing = 0, aux_weight = 1, temperature = 0.1, margin = 0.2;
   std::string on_collapse = "warn";  // off, stop
 };
 
-// [paco]: part contrast. docs/config.md says what the keys mean.
+// [paco]: part contrast. docs/config.md explains the keys.
 struct PacoConfig {
   std::string preset = "exact";  // none, compat, robust
   Index parts = 4, dim = 64, window = 5;
@@ -49,15 +49,15 @@ struct PacoConfig {
 void add_entries(ConfigEntries& entries, LossConfig& loss);
 // `loss` decides whether they have an effect.
 void add_entries(ConfigEntries& entries, PacoConfig& paco, const LossConfig& loss);
-// Error{InvalidArgument} names the key.
+// Throws Error{InvalidArgument} that names the key if a value is invalid.
 void check_config(const LossConfig& loss);
 void check_config(const PacoConfig& paco);
 
-// "key=value" for every key that a preset of [paco] sets, also of other sections; "exact" is what
-// the keys are by default.
+// Returns "key=value" for every key that a preset of [paco] sets, including keys of other sections.
+// "exact" has the default values.
 std::span<const std::string_view> preset_settings(std::string_view preset);
 
-// Without backbone and classes.
+// Sets all but backbone and classes.
 paco::PacoModelOptions model_options(const PacoConfig& paco, const LossConfig& loss);
 
 }  // namespace hone::task

@@ -23,32 +23,33 @@ struct ViewBatch {
 
 struct ObjectiveLoss {
   torch::Tensor mean;  // over the images; scalar with gradient
-  // Logits of one view or of the mean of both, [images, classes]; and, of a ResNet, the means over
+  // Logits of one view or of the mean of both, [images, classes]. For a ResNet, also the means over
   // its last map, [images, channels].
   torch::Tensor logits, features;
-  torch::Tensor active_share;            // of part contrast; else undefined
-  std::vector<trainer::LossTerm> terms;  // those that are computed
+  torch::Tensor active_share;            // for part contrast; else undefined
+  std::vector<trainer::LossTerm> terms;  // the computed terms
 };
 
-// What training minimizes over images.
+// The objective that training minimizes over images.
 class Objective {
  public:
   virtual ~Objective() = default;
-  // The network and whatever else is trained, each parameter and buffer once.
+  // Contains the network and everything else that is trained. Each parameter and buffer occurs
+  // once.
   virtual torch::nn::Module& module() = 0;
   virtual Index views() const = 0;
   virtual ObjectiveLoss loss(const ViewBatch& batch) = 0;
-  // Buffers [classes, …] of which loss() changes the rows of the batch's classes alone.
+  // Buffers [classes, …] in which loss() only changes the rows of the batch's classes.
   virtual std::vector<torch::Tensor> class_buffers() const { return {}; }
-  // For the result of a run; null: nothing to say.
+  // Report for the result of a run; null if there is none.
   virtual Json report() const { return {}; }
   // How it finds parts, if it does.
   virtual std::optional<PartSpec> parts() const { return {}; }
 };
 
-// The objective of loss.method. Error{InvalidArgument} names the key where the network is none of
-// those that it can train. `seed` is of new weights, `images` the number of those to train on, for
-// paco.refresh_every above 1.
+// Creates the objective of loss.method. Throws Error{InvalidArgument} that names the key if it
+// cannot train the network. `seed` is for new weights, and `images` is the number of training
+// images, for paco.refresh_every above 1.
 std::unique_ptr<Objective> make_objective(const LossConfig& loss, const PacoConfig& paco,
                                           nn::VisionNet net, std::uint64_t seed, Index images = 0);
 

@@ -17,8 +17,8 @@ struct PartBox {
 PartBox window_box(Index row, Index column, Index window, Index rows, Index columns,
                    const data::ImageShape& image);
 
-// The windows of the parts of each image [batch, channels, height, width], in the order in which
-// the sampler takes them, by the network in evaluation mode.
+// Returns the windows of the parts of each image [batch, channels, height, width], in the order of
+// the sampler. Runs the network in evaluation mode.
 std::vector<std::vector<PartBox>> find_part_boxes(nn::ResNetImpl& net, const PartSpec& parts,
                                                   const torch::Tensor& images);
 

@@ -21,10 +21,10 @@ class Prefetcher {
  public:
   using Make = std::function<ImageValues(Index first, Index count)>;
 
-  // With no workers, take() makes the batch itself. Samples from `end` on are not prepared (-1: no
+  // Without workers, take() makes the batch itself. Does not prepare samples from `end` on (-1: no
   // end).
   Prefetcher(Make make, Index workers, Index ahead, Index end = -1);
-  // The batches of `batches`, which outlives this.
+  // Prepares batches of `batches`, which must outlive this object.
   Prefetcher(const ImageBatches& batches, Index workers, Index ahead, Index end = -1)
       : Prefetcher([&batches](Index first, Index count) { return batches.make(first, count); },
                    workers, ahead, end) {}
@@ -32,7 +32,7 @@ class Prefetcher {
   Prefetcher& operator=(const Prefetcher&) = delete;
   ~Prefetcher();
 
-  // Rethrows what `make` threw for this batch.
+  // Rethrows the exception of `make` for this batch.
   ImageValues take(Index first, Index count);
 
  private:

@@ -9,7 +9,7 @@
 
 namespace hone::task {
 
-// Where the tensors of a batch are, and the order of an image's values there.
+// The device of a batch's tensors, and the order of an image's values.
 struct BatchPlace {
   c10::Device device = at::kCPU;
   bool channels_last = false;
@@ -22,27 +22,27 @@ std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::Ima
 struct ScoreOptions {
   Index count = 0;  // samples from 0
   Index batch = 1;
-  Index workers = 0, prefetch = 1;  // Prefetcher's
-  BatchPlace place = {};            // the model's
+  Index workers = 0, prefetch = 1;  // as in Prefetcher
+  BatchPlace place = {};            // must match the model
 };
 using TakeScores =
     std::function<void(Index first, const torch::Tensor& logits, const torch::Tensor& labels)>;
 
-// What a model makes of images, one row for each.
+// The outputs of a model for images, one row for each.
 struct ImageScores {
   torch::Tensor logits;    // fp32 [images, classes]
-  torch::Tensor features;  // fp32 [images, channels] as nn::VisionOutputs; undefined without them
+  torch::Tensor features;  // fp32 [images, channels], see nn::VisionOutputs; or undefined
 };
 
 // Computes the logits [batch, classes] of every sample with the model in evaluation mode, batch by
-// batch; they and the labels are where the model is. The model is in training mode afterwards, also
-// after an exception.
+// batch. Logits and labels are on the model's device. Afterwards the model is in training mode,
+// also after an exception.
 void score_images(nn::VisionNet& model, const ImageBatches& batches, const ScoreOptions& options,
                   const TakeScores& take);
 
-// Every image of one epoch, options.count of them, in the order of the part, by one forward pass.
-// `batch_done` learns after each batch how many images are done, and may throw. The model is in
-// training mode afterwards.
+// Computes scores of every image of one epoch, options.count of them, in the order of the part, in
+// one forward pass. Calls `batch_done` after each batch with the number of finished images; it may
+// throw. Afterwards the model is in training mode.
 ImageScores gather_scores(nn::VisionNet& model, const ImageBatches& batches,
                           const ScoreOptions& options,
                           const std::function<void(Index done)>& batch_done);

@@ -43,14 +43,15 @@ ConfigEntries config_entries(VisionConfig& config);
 VisionConfig part_contrast_config();
 // Replaces paco.preset by its values for the keys that were not given.
 VisionConfig apply_preset(VisionConfig config);
-// The keys of [augment], and those of the leaves in [data].
+// The keys of [augment], and the keys of leaf images in [data].
 void add_entries(ConfigEntries& entries, data::AugmentOptions& augment);
 void add_entries(ConfigEntries& entries, data::LeavesOptions& leaves, std::string ignored_by);
 // Rates and decays that train the small models well.
 optim::RuleTable vision_rules();
-// lr.peak, or the rule's where that is 0.
+// lr.peak, or the peak of the rule if that is 0.
 double peak_of(const VisionConfig& config);
-// Ranges, and that every key of `given` has an effect. Error{InvalidArgument} names the key.
+// Checks ranges, and that every key of `given` has an effect. Throws Error{InvalidArgument} that
+// names the key.
 void check_config(const VisionConfig& config);
 
 }  // namespace hone::task

@@ -17,42 +17,43 @@ namespace hone::task {
 // "format" in config.json.
 inline constexpr const char* kVisionFormat = "hone-vision";
 
-// Where a ResNet's parts were taken from in training.
+// How the parts of a ResNet were sampled in training.
 struct PartSpec {
   nn::ResNetImpl::Stage stage = nn::ResNetImpl::Stage::Last;
   paco::SamplerOptions sampler;
 };
 
-// A trained classifier and what it needs to be used.
+// A trained classifier and the information that its use requires.
 struct VisionModel {
   nn::VisionNet net;
   std::vector<std::string> classes;  // by label
   ChannelStats stats;                // the model takes (value / 255 - mean) / std
-  // Images are scaled to squares of this side, and what the model takes is cut from their middle;
-  // 0: they are scaled to what it takes.
+  // Images are scaled to squares of this side, and the input is cut from their center. 0: images
+  // are scaled to the size of the input.
   Index image_side = 0;
-  std::optional<data::LeavesOptions> leaves = {};  // those that it was trained on
-  std::optional<PartSpec> parts = {};              // of a ResNet that was trained with parts
+  std::optional<data::LeavesOptions> leaves = {};  // the leaf images of the training
+  std::optional<PartSpec> parts = {};              // for a ResNet that was trained with parts
 
   // The shape of an image before the cut, and the cut.
   data::ImageShape image_shape() const;
   data::AugmentOptions cut() const;
 };
 
-// model.safetensors (parameters_by_path() and buffers_by_path()) and config.json ({"format":
-// "hone-vision", "model", "width", "layers", "channels", "height", "image_width", "image_side",
-// "classes", "mean", "std"}), through AtomicFolder. Where they are set, config.json also has
+// Writes model.safetensors (parameters_by_path() and buffers_by_path()) and config.json through
+// AtomicFolder. config.json has {"format": "hone-vision", "model", "width", "layers", "channels",
+// "height", "image_width", "image_side", "classes", "mean", "std"}. If they are set, it also has
 // "leaves": {"classes", "size", "train", "val", "test", "difficulty", "seed"} and "parts":
 // {"stage": "last" or "penultimate", "count", "window", "saliency": "attention" or "norm",
-// "suppression": "window" or "fraction", "fraction", "repeats": true or false}. Of a model with
-// factored layers it has "factored_layers", by path: {"mode": "low_rank", "rank"} or {"mode":
-// "sketched", "rank", "terms", "seed"}. Their tensors are those of nn::FactoredLinear and
-// nn::SketchedConv2d without the buffer `sketch`, which is what the seed and the terms say.
-// Error{Unsupported} as from factored_layers_of().
+// "suppression": "window" or "fraction", "fraction", "repeats": true or false}.
+//
+// A model with factored layers has "factored_layers" by path: {"mode": "low_rank", "rank"} or
+// {"mode": "sketched", "rank", "terms", "seed"}. Their tensors are those of nn::FactoredLinear and
+// nn::SketchedConv2d without the buffer `sketch`, which follows from the seed and the terms. Throws
+// Error{Unsupported} like factored_layers_of().
 void write_vision_model(const std::filesystem::path& folder, const VisionModel& model);
-// Reads what write_vision_model wrote. Throws Error{NotFound}; Error{Unsupported} for a folder of
-// another format; Error{CorruptFile} for a config.json or a tensor that does not fit the model it
-// names.
+// Reads the folder of write_vision_model(). Throws Error{NotFound}; Error{Unsupported} for a folder
+// of another format; Error{CorruptFile} for a config.json that is not valid, or a tensor that does
+// not fit its model.
 VisionModel read_vision_model(const std::filesystem::path& folder);
 
 }  // namespace hone::task

@@ -12,18 +12,19 @@
 
 namespace hone::task {
 
-// The images, the model, on its device, and the task of a configuration, at step 0. What model.init
-// gave and did not give is logged. Throws Error{Unsupported} if trainer.device is not there.
+// The images, the model on its device, and the task of a configuration, at step 0. Logs what
+// model.init provided and what it lacked. Throws Error{Unsupported} if trainer.device does not
+// exist.
 struct VisionSetup {
   std::shared_ptr<const VisionData> data;
   nn::VisionNet model;
   std::unique_ptr<VisionTask> task;
-  // The parameters of `model` that lr.backbone_scale is for, by name: those that model.init gave.
-  // None where it is 1.
+  // Names of the parameters of `model` that lr.backbone_scale applies to: those from model.init.
+  // Empty if lr.backbone_scale is 1.
   std::vector<std::string> scaled = {};
 };
-// stop: ImageOptions'. factored: the layers that were so when the run began that goes on without
-// model.init. Their weights are 0 until those of its checkpoint are restored.
+// stop: see ImageOptions. factored: for a run that resumes without model.init, the layers that were
+// factored when it began. Their weights are 0 until the checkpoint is restored.
 VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& stop = {},
                           const std::vector<FactoredLayer>& factored = {});
 

@@ -26,15 +26,15 @@ struct VisionTaskOptions {
   std::uint64_t seed = 0;
   data::AugmentOptions augmentation;
   Index workers = 0, prefetch = 1;
-  bool channels_last = false;  // of images; nn::use_channels_last() is for the model
+  bool channels_last = false;  // layout of images; for the model call nn::use_channels_last()
   std::optional<CollapseGuardOptions> guard = {};
 };
 
-// Classification of images with the mean of an objective, on the device that the model is on.
-// Validation is that of the network alone, with cross entropy.
+// Classification of images with the mean of an objective, on the device of the model. Validation
+// uses the network alone, with cross entropy.
 class VisionTask final : public trainer::Task {
  public:
-  // `objective` trains `model`.
+  // `objective` must train `model`.
   VisionTask(nn::VisionNet model, std::unique_ptr<Objective> objective,
              std::shared_ptr<const VisionData> data, const VisionTaskOptions& options);
   VisionTask(const VisionTask&) = delete;
@@ -55,16 +55,16 @@ class VisionTask final : public trainer::Task {
   bool halve_validation_batches() override;
 
   Objective& objective() { return *objective_; }
-  // At the end of training; nothing if collapses are not looked at.
+  // Call it at the end of training. Empty without a guard.
   std::optional<CollapseVerdict> verdict();
 
  private:
   struct Buffer {
     torch::Tensor tensor, copy;
-    torch::Tensor rows = {};  // of the tensor, which `copy` has; undefined: all
+    torch::Tensor rows = {};  // rows of the tensor that are in `copy`; undefined: all
   };
   void begin_step(Index step);
-  // int64, each once, on the device.
+  // int64, without duplicates, on the device.
   torch::Tensor classes_of(Index step) const;
   trainer::LossSum loss_of(const ViewBatch& batch);
 
@@ -74,8 +74,8 @@ class VisionTask final : public trainer::Task {
   std::shared_ptr<const VisionData> data_;
   BatchPlace place_;
   ImageBatches train_, held_out_;
-  Index samples_;        // of a step
-  Index micro_batches_;  // of a step; micro m has samples ⌊m·samples/micro_batches⌋ and on
+  Index samples_;        // per step
+  Index micro_batches_;  // per step; micro m has samples from ⌊m·samples/micro_batches⌋
   Index validation_images_, validation_batch_;
   Index workers_, prefetch_;
   std::unique_ptr<Prefetcher> prefetcher_;

@@ -11,19 +11,19 @@
 
 namespace hone::task {
 
-// Figures of a classifier from the classes and probabilities that it gave, without LibTorch. Labels
-// and predictions are below the number of classes; Error{InvalidArgument} for others and for spans
-// of different lengths.
+// Metrics of a classifier from its predicted classes and probabilities, without LibTorch. Labels
+// and predictions must be below the number of classes, and spans must have equal lengths; otherwise
+// throws Error{InvalidArgument}.
 
-// How often images of one class were taken for another. Takes memory for the pairs that occur: the
-// square of tens of thousands of classes would be gigabytes.
+// Counts of images by label and prediction. Stores only the pairs that occur, because a full matrix
+// would take gigabytes for tens of thousands of classes.
 class ConfusionMatrix {
  public:
   ConfusionMatrix(std::span<const Index> labels, std::span<const Index> predictions, Index classes);
 
   Index classes() const { return classes_; }
   Index at(Index label, Index prediction) const;
-  // The sum of a row.
+  // Number of images with this label: the sum of a row.
   Index images_of(Index label) const { return images_[static_cast<std::size_t>(label)]; }
   // Counts by {label, prediction} that are not 0.
   const std::map<std::pair<Index, Index>, Index>& counts() const { return counts_; }
@@ -34,18 +34,18 @@ class ConfusionMatrix {
   std::vector<Index> images_;
 };
 
-// The mean over the classes that occur of the share of their images that is classified correctly.
+// Returns the mean, over the classes that occur, of the share of their images that is correct.
 double balanced_accuracy(const ConfusionMatrix& confusion);
 
 struct ConfusedPair {
   Index label = 0, prediction = 0, images = 0;
 };
-// The pairs of two classes with the most images, at most `limit`; of equal ones the first by label,
-// then by prediction.
+// Returns the pairs of two classes with the most images, at most `limit`. Equal pairs are in the
+// order of label, then of prediction.
 std::vector<ConfusedPair> most_confused(const ConfusionMatrix& confusion, Index limit);
 
-// The images whose predicted class has a probability in ((b - 1) / B, b / B], the first bin with 0:
-// their number, mean probability and share of right predictions, both 0 without images.
+// Images whose predicted class has a probability in ((b - 1) / B, b / B]; the first bin includes 0.
+// Has their number, mean probability and accuracy; the last two are 0 without images.
 struct CalibrationBin {
   Index images = 0;
   double confidence = 0, accuracy = 0;
@@ -57,12 +57,12 @@ std::vector<CalibrationBin> calibration_bins(std::span<const double> confidences
 // Guo et al., "On calibration of modern neural networks" (2017). 0 without images.
 double calibration_error(std::span<const CalibrationBin> bins);
 
-// The calibration error before and after scaling by a temperature. The temperature is fitted on the
-// images of even index, and both errors are those of the odd ones: on the images of the fit, the
-// error after it would flatter.
+// The calibration error before and after temperature scaling. The temperature is fitted on images
+// with an even index, and both errors are computed on images with an odd index. On the images of
+// the fit, the error after it would be biased.
 struct TemperatureScaling {
   double temperature = 1;
-  Index images = 0;  // of odd index
+  Index images = 0;  // with an odd index
   double error = 0, scaled_error = 0;
 };
 
