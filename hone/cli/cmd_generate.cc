@@ -156,10 +156,11 @@ void add_draft_options(CLI::App& verb, GenerateCommand& command) {
                   "Number of guesses in a step with --draft, 1 to 16, or auto: as many as pay")
       ->needs(draft)
       ->capture_default_str();
-  verb.add_option("--spec-rule", command.spec_rule,
-                  "Rule for the guesses of a model: coupled (the same text as without) or exact"
-                  " (the same law, more are right); default: coupled with --seed or --prompts,"
-                  " else exact")
+  verb.add_option(
+          "--spec-rule", command.spec_rule,
+          "Rule for the guesses of a model: coupled (same text as without guesses) or exact"
+          " (same distribution, higher acceptance); default: coupled with --seed or --prompts,"
+          " else exact")
       ->check(CLI::IsMember({"coupled", "exact"}))
       ->needs(draft);
 }

@@ -95,9 +95,10 @@ void EngineLoop::verify(Wanted& wanted) {
   const auto accept = [&](Index i) {
     const auto at = static_cast<std::size_t>(i);
     DrawnDraft drawn;
-    if (at < drafts.size()) drawn = {.id = drafts[at], .law = speculator_->law(id, i)};
+    if (at < drafts.size())
+      drawn = {.id = drafts[at], .distribution = speculator_->distribution(id, i)};
     return live.sequence->accept(wanted.logits.subspan(at * vocab, vocab), clock_,
-                                 drawn.law.empty() ? nullptr : &drawn);
+                                 drawn.distribution.empty() ? nullptr : &drawn);
   };
   std::optional<Event> last;  // delivered when the round has been counted
   const auto choose = [&](Index i) -> ChosenToken {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistical tests of the generator. Each bound is the quantile of its chi-square law at error
-// probability 1e-6; seeds are fixed, so a test that passes keeps passing.
+// Statistical tests of the generator. Each bound is the quantile of its chi-square distribution at
+// error probability 1e-6; seeds are fixed, so a test that passes keeps passing.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +16,7 @@ namespace {
 // Upper 1e-6 quantile of chi-square with `freedom` degrees, at least 100, by Wilson and
 // Hilferty (1931).
 double quantile(double freedom) {
-  constexpr double kNormal = 4.7534;  // upper 1e-6 quantile of the normal law
+  constexpr double kNormal = 4.7534;  // upper 1e-6 quantile of the normal distribution
   const double part = 2 / (9 * freedom);
   const double root = 1 - part + kNormal * std::sqrt(part);
   return freedom * root * root * root;

@@ -4,7 +4,7 @@ logits_processors_test.cc writes.
 
 FOLDER/cases.json: a list of {prompt, output, bias, masked, repetition, temperature, top_k, top_p,
 min_p}, and FOLDER/logits.f32 [cases, vocab]. Writes FOLDER/kept.u8 [cases, vocab] (1: the token may
-be drawn) and FOLDER/law.f64 [cases, vocab].
+be drawn) and FOLDER/distribution.f64 [cases, vocab].
 """
 
 import json
@@ -39,15 +39,15 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     cases = json.loads((folder / "cases.json").read_text())
     logits = numpy.fromfile(folder / "logits.f32", dtype=numpy.float32).reshape(len(cases), -1)
-    kept, laws = [], []
+    kept, distributions = [], []
     for case, row in zip(cases, logits):
         ids = torch.tensor([case["prompt"] + case["output"]])
         # In double, so that sums of probabilities are those of the definition.
         scores = processors(case)(ids, torch.tensor(row, dtype=torch.float64)[None])[0]
         kept.append(torch.isfinite(scores).numpy().astype(numpy.uint8))
-        laws.append(torch.softmax(scores, -1).numpy())
+        distributions.append(torch.softmax(scores, -1).numpy())
     numpy.stack(kept).tofile(folder / "kept.u8")
-    numpy.stack(laws).tofile(folder / "law.f64")
+    numpy.stack(distributions).tofile(folder / "distribution.f64")
 
 
 if __name__ == "__main__":

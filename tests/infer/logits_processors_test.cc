@@ -69,7 +69,7 @@ std::vector<char> read_bytes(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(LogitsProcessors, keep_what_transformers_keeps_with_the_same_law) {
+TEST(LogitsProcessors, keep_what_transformers_keeps_with_the_same_distribution) {
   HONE_REQUIRE_PEER("transformers", "torch");
   const hone::test::TemporaryFolder folder;
   std::vector<Case> cases;
@@ -84,21 +84,22 @@ TEST(LogitsProcessors, keep_what_transformers_keeps_with_the_same_law) {
   std::ofstream(folder.path() / "cases.json") << described;
   hone::test::run_peer("tests/infer/logits_processors.py", {folder.path().string()});
   const std::vector<char> kept = read_bytes(folder.path() / "kept.u8");
-  const std::vector<char> laws = read_bytes(folder.path() / "law.f64");
+  const std::vector<char> distributions = read_bytes(folder.path() / "distribution.f64");
   ASSERT_EQ(kept.size(), static_cast<std::size_t>(kCases * kVocab));
-  ASSERT_EQ(laws.size(), kept.size() * sizeof(double));
-  const auto* expected = reinterpret_cast<const double*>(laws.data());
+  ASSERT_EQ(distributions.size(), kept.size() * sizeof(double));
+  const auto* expected = reinterpret_cast<const double*>(distributions.data());
   hone::test::LargestError worst;
   for (std::size_t c = 0; c < cases.size(); ++c) {
     Case& made = cases[c];
     Sampler sampler(made.sampling, made.prompt);
     for (const TokenId id : made.output) sampler.history().add_output(id);
-    std::vector<double> law(kVocab);
-    sampler.write_law(made.logits, made.masked, law);
-    for (std::size_t i = 0; i < law.size(); ++i) {
+    std::vector<double> distribution(kVocab);
+    sampler.write_distribution(made.logits, made.masked, distribution);
+    for (std::size_t i = 0; i < distribution.size(); ++i) {
       const std::size_t at = c * kVocab + i;
-      ASSERT_EQ(law[i] > 0, kept[at] != 0) << "case " << c << " token " << i << described[c];
-      worst.add(law[i], expected[at]);
+      ASSERT_EQ(distribution[i] > 0, kept[at] != 0)
+          << "case " << c << " token " << i << described[c];
+      worst.add(distribution[i], expected[at]);
     }
   }
   // Bias and penalty are rounded to f32 once each: 20 * 2^-24 for logits up to 20, twice, divided

@@ -207,21 +207,21 @@ TEST(Filters, keep_the_likeliest_token_at_every_temperature) {
   }
 }
 
-TEST(Law, is_the_softmax_of_what_the_filters_keep) {
+TEST(Distribution, is_the_softmax_of_what_the_filters_keep) {
   const auto logits = random_logits(500, 21);
   const SamplingParams sampling{.temperature = 0.7f, .top_k = 100, .top_p = 0.95f, .min_p = 0.001f};
   const std::set<TokenId> ids = kept(logits, sampling);
   double total = 0;
   for (const TokenId id : ids) total += std::exp(logits[id] / double{0.7f});
-  std::vector<double> law(logits.size());
-  write_law(logits, highest_of(logits), sampling, law);
-  for (std::size_t i = 0; i < law.size(); ++i) {
+  std::vector<double> distribution(logits.size());
+  write_distribution(logits, highest_of(logits), sampling, distribution);
+  for (std::size_t i = 0; i < distribution.size(); ++i) {
     const bool is_kept = ids.contains(static_cast<TokenId>(i));
-    EXPECT_NEAR(law[i], is_kept ? std::exp(logits[i] / double{0.7f}) / total : 0, 1e-14);
+    EXPECT_NEAR(distribution[i], is_kept ? std::exp(logits[i] / double{0.7f}) / total : 0, 1e-14);
   }
-  write_law(logits, highest_of(logits), {.temperature = 0}, law);
-  EXPECT_EQ(law[static_cast<std::size_t>(sorted_ids(logits)[0])], 1);
-  EXPECT_EQ(std::accumulate(law.begin(), law.end(), 0.0), 1);
+  write_distribution(logits, highest_of(logits), {.temperature = 0}, distribution);
+  EXPECT_EQ(distribution[static_cast<std::size_t>(sorted_ids(logits)[0])], 1);
+  EXPECT_EQ(std::accumulate(distribution.begin(), distribution.end(), 0.0), 1);
 }
 
 TEST(Sampler, a_masked_row_is_an_error_and_never_a_token) {
@@ -252,7 +252,7 @@ TEST(Sampler, logits_that_are_not_finite_are_an_error_of_the_model) {
 }
 
 // Error probability 1e-6 with 4 degrees of freedom.
-TEST(Sampler, draws_follow_the_law_of_the_whole_chain) {
+TEST(Sampler, draws_follow_the_distribution_of_the_whole_chain) {
   const std::vector<float> logits = {1.0f, 0.2f, 0.4f, -0.5f, -1.0f, -6.0f, 0.9f};
   const SamplingParams sampling{.logit_bias = {{3, 0.8f}},
                                 .repetition_penalty = 1.5f,
@@ -262,9 +262,9 @@ TEST(Sampler, draws_follow_the_law_of_the_whole_chain) {
                                 .min_p = 0.02f,
                                 .seed = 5};
   const std::vector<TokenId> prompt = {0}, masked = {6};
-  std::vector<double> law(logits.size());
+  std::vector<double> distribution(logits.size());
   auto copy = logits;
-  Sampler(sampling, prompt).write_law(copy, masked, law);
+  Sampler(sampling, prompt).write_distribution(copy, masked, distribution);
   constexpr int kDraws = 100000;
   std::vector<int> counts(logits.size());
   Sampler sampler(sampling, prompt);
@@ -274,15 +274,15 @@ TEST(Sampler, draws_follow_the_law_of_the_whole_chain) {
     sampler.history().truncate_output(0);
   }
   double chi2 = 0;
-  for (std::size_t i = 0; i < law.size(); ++i) {
-    const double expected = law[i] * kDraws;
+  for (std::size_t i = 0; i < distribution.size(); ++i) {
+    const double expected = distribution[i] * kDraws;
     if (expected == 0) {
       EXPECT_EQ(counts[i], 0);
     } else {
       chi2 += (counts[i] - expected) * (counts[i] - expected) / expected;
     }
   }
-  EXPECT_EQ(std::ranges::count(law, 0.0), 2);  // the masked token, and one below min-p
+  EXPECT_EQ(std::ranges::count(distribution, 0.0), 2);  // the masked token, and one below min-p
   EXPECT_LT(chi2, 33.4);
 }
 

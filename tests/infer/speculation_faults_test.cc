@@ -20,8 +20,9 @@ using test::with_depth;
 
 using Tokens = std::vector<TokenId>;
 
-// A model of few tokens, whose laws are found by asking for the log probabilities of all tokens.
-class SpeculatedLaw : public test::SpeculationModels {
+// A model of few tokens, whose distributions are found by asking for the log probabilities of all
+// tokens.
+class SpeculatedDistribution : public test::SpeculationModels {
  protected:
   static constexpr Index kVocab = 6, kTokens = 3;
 
@@ -45,8 +46,8 @@ class SpeculatedLaw : public test::SpeculationModels {
     return request;
   }
 
-  // The law of the next token after `output`, from the model's own log probabilities.
-  std::vector<double> law(Engine& engine, const Tokens& output) const {
+  // The distribution of the next token after `output`, from the model's own log probabilities.
+  std::vector<double> distribution(Engine& engine, const Tokens& output) const {
     Tokens text = prompt_;
     text.insert(text.end(), output.begin(), output.end());
     Request one = request(text, 1, 0);
@@ -58,20 +59,20 @@ class SpeculatedLaw : public test::SpeculationModels {
     }
     Sampler sampler(sampling_, prompt_);
     for (const TokenId id : output) sampler.history().add_output(id);
-    std::vector<double> law(kVocab);
-    sampler.write_law(logits, {}, law);
-    return law;
+    std::vector<double> distribution(kVocab);
+    sampler.write_distribution(logits, {}, distribution);
+    return distribution;
   }
 
   // The probabilities of all outputs of kTokens tokens, in lexical order.
-  std::vector<double> joint_law(Engine& engine) const {
+  std::vector<double> joint_distribution(Engine& engine) const {
     std::vector<double> joint{1};
     std::vector<Tokens> outputs{{}};
     for (Index length = 0; length < kTokens; ++length) {
       std::vector<double> longer;
       std::vector<Tokens> next;
       for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const auto after = law(engine, outputs[i]);
+        const auto after = distribution(engine, outputs[i]);
         for (TokenId id = 0; id < kVocab; ++id) {
           longer.push_back(joint[i] * after[static_cast<std::size_t>(id)]);
           next.push_back(outputs[i]);
@@ -90,8 +91,8 @@ class SpeculatedLaw : public test::SpeculationModels {
     return cell;
   }
 
-  // Chi-square of counts against a law over its limit, cells of less than 5 being merged.
-  static double excess(const std::vector<Index>& counts, const std::vector<double>& law) {
+  // Chi-square of counts against a distribution over its limit, cells of less than 5 being merged.
+  static double excess(const std::vector<Index>& counts, const std::vector<double>& distribution) {
     Index total = 0;
     for (const Index count : counts) total += count;
     double sum = 0, cells = 0, rare = 0, rare_count = 0;
@@ -100,7 +101,7 @@ class SpeculatedLaw : public test::SpeculationModels {
       ++cells;
     };
     for (std::size_t i = 0; i < counts.size(); ++i) {
-      const double expected = law[i] * static_cast<double>(total);
+      const double expected = distribution[i] * static_cast<double>(total);
       if (expected >= 5) {
         add(expected, static_cast<double>(counts[i]));
       } else {
@@ -127,41 +128,42 @@ class SpeculatedLaw : public test::SpeculationModels {
   Tokens prompt_{1, 2, 1, 2, 1};
 };
 
-TEST_F(SpeculatedLaw, f12_is_that_of_the_model_whatever_drafts_are_verified) {
-  const auto joint = joint_law(*open(target_));
-  const auto expect_law = [&](Engine& engine, SpecRule rule, const std::string& what) {
+TEST_F(SpeculatedDistribution, f12_is_that_of_the_model_whatever_drafts_are_verified) {
+  const auto joint = joint_distribution(*open(target_));
+  const auto expect_distribution = [&](Engine& engine, SpecRule rule, const std::string& what) {
     EXPECT_LT(excess(sampled(engine, rule, 2), joint), 1) << what;
     EXPECT_GT(engine.stats().accepted, 100) << what;
     EXPECT_GT(engine.stats().examined, engine.stats().accepted) << what;
   };
   const auto with_model = open(target_, {.draft = {.model = draft_}});
-  expect_law(*with_model, SpecRule::Exact, "a draft model, exact rule");
-  expect_law(*with_model, SpecRule::Coupled, "a draft model, coupled rule");
-  expect_law(*open(target_, {.draft = {.ngram = true}}), SpecRule::Exact, "n-grams");
+  expect_distribution(*with_model, SpecRule::Exact, "a draft model, exact rule");
+  expect_distribution(*with_model, SpecRule::Coupled, "a draft model, coupled rule");
+  expect_distribution(*open(target_, {.draft = {.ngram = true}}), SpecRule::Exact, "n-grams");
   const auto constant = [](std::span<const TokenId>, Index count) {
     return Tokens(static_cast<std::size_t>(count), 3);
   };
-  expect_law(*open(target_, {.draft = {.function = constant}}), SpecRule::Exact, "a constant");
+  expect_distribution(*open(target_, {.draft = {.function = constant}}), SpecRule::Exact,
+                      "a constant");
 }
 
 // The rule of the reference: a draft is accepted with its probability by the model, and otherwise
-// replaced by a token of the model's law.
-TEST_F(SpeculatedLaw, f12_a_test_of_the_law_rejects_the_rule_of_the_reference) {
+// replaced by a token of the model's distribution.
+TEST_F(SpeculatedDistribution, f12_a_test_of_the_distribution_rejects_the_rule_of_the_reference) {
   const auto target = open(target_), draft = open(draft_);
-  const auto p = law(*target, {}), q = law(*draft, {});
+  const auto p = distribution(*target, {}), q = distribution(*draft, {});
   PhiloxStream random(5);
   std::vector<Index> counts(kVocab);
   for (int draws = 0; draws < 6000; ++draws) {
-    TokenId id = draw_from_law(q, random.uniform_double());
+    TokenId id = draw_from_distribution(q, random.uniform_double());
     if (random.uniform_double() >= p[static_cast<std::size_t>(id)]) {
-      id = draw_from_law(p, random.uniform_double());
+      id = draw_from_distribution(p, random.uniform_double());
     }
     ++counts[static_cast<std::size_t>(id)];
   }
   EXPECT_GT(excess(counts, p), 1);
 }
 
-TEST_F(SpeculatedLaw, exact_drafts_of_the_model_itself_are_all_accepted) {
+TEST_F(SpeculatedDistribution, exact_drafts_of_the_model_itself_are_all_accepted) {
   const auto engine = open(target_, {.draft = {.model = target_}});
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     run_request(*engine, with_depth(request(prompt_, 20, seed), 4, SpecRule::Exact));
@@ -171,7 +173,7 @@ TEST_F(SpeculatedLaw, exact_drafts_of_the_model_itself_are_all_accepted) {
   EXPECT_EQ(stats.examined, stats.drafted);
 }
 
-TEST_F(SpeculatedLaw, the_exact_rule_gives_each_seed_one_text) {
+TEST_F(SpeculatedDistribution, the_exact_rule_gives_each_seed_one_text) {
   const auto engine = open(target_, {.draft = {.model = draft_}});
   std::vector<Tokens> texts[2];
   for (std::vector<Tokens>& round : texts) {

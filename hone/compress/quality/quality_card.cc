@@ -37,7 +37,7 @@ Estimate exp_of(const MeanInterval& interval) {
   return {std::exp(interval.mean), std::exp(interval.low), std::exp(interval.high)};
 }
 
-void check_law(double log_probability) {
+void check_log_probability(double log_probability) {
   HONE_CHECK(!std::isnan(log_probability), "quality", "finite logits", log_probability);
 }
 
@@ -47,15 +47,15 @@ Json or_null(const std::optional<double>& value) { return value ? Json(*value) :
 
 void QualityAccumulator::add(double log_probability) {
   HONE_REQUIRE(baseline_.empty(), "quality", "This token has no baseline, but earlier ones have.");
-  check_law(log_probability);
+  check_log_probability(log_probability);
   log_probabilities_.push_back(log_probability);
 }
 
 void QualityAccumulator::add(const PairedScore& score) {
   HONE_REQUIRE(baseline_.size() == log_probabilities_.size(), "quality",
                "This token has a baseline, but earlier ones have none.");
-  check_law(score.log_probability);
-  check_law(score.baseline_log_probability);
+  check_log_probability(score.log_probability);
+  check_log_probability(score.baseline_log_probability);
   log_probabilities_.push_back(score.log_probability);
   baseline_.push_back(score.baseline_log_probability);
   kl_.push_back(score.kl);

@@ -166,14 +166,15 @@ kernels::TokenCut filter_tokens(std::span<const float> logits, float highest,
   return cut;
 }
 
-void write_law(std::span<const float> logits, float highest, const SamplingParams& sampling,
-               std::span<double> law) {
-  HONE_CHECK(law.size() == logits.size(), "write_law", concat(logits.size(), " probabilities"),
-             law.size());
+void write_distribution(std::span<const float> logits, float highest,
+                        const SamplingParams& sampling, std::span<double> distribution) {
+  HONE_CHECK(distribution.size() == logits.size(), "write_distribution",
+             concat(logits.size(), " probabilities"), distribution.size());
   if (sampling.temperature == 0) {
-    std::ranges::fill(law, 0.0);
+    std::ranges::fill(distribution, 0.0);
     const auto count = static_cast<Index>(logits.size());
-    law[static_cast<std::size_t>(kernels::first_at_least(logits.data(), count, highest))] = 1;
+    const Index top = kernels::first_at_least(logits.data(), count, highest);
+    distribution[static_cast<std::size_t>(top)] = 1;
     return;
   }
   const TokenCut cut = filter_tokens(logits, highest, sampling);
@@ -181,10 +182,10 @@ void write_law(std::span<const float> logits, float highest, const SamplingParam
   for (std::size_t i = 0; i < logits.size(); ++i) {
     const double x = (static_cast<double>(logits[i]) - highest) / sampling.temperature;
     const bool is_kept = x > -700 && cut.keeps(logits[i], static_cast<Index>(i));
-    law[i] = is_kept ? portable_exp(x) : 0;
-    total += law[i];
+    distribution[i] = is_kept ? portable_exp(x) : 0;
+    total += distribution[i];
   }
-  for (double& probability : law) probability /= total;
+  for (double& probability : distribution) probability /= total;
 }
 
 }  // namespace hone::infer

@@ -32,10 +32,10 @@ std::vector<Candidate> likeliest_tokens(std::span<const float> logits, Index cou
 kernels::TokenCut filter_tokens(std::span<const float> logits, float highest,
                                 const SamplingParams& sampling);
 
-// law[i] = the probability of token i at the temperature among the tokens that filter_tokens()
-// keeps; 0 for others. At temperature 0, it is 1 for the largest logit, with the lowest id on ties.
-// Computed in double.
-void write_law(std::span<const float> logits, float highest, const SamplingParams& sampling,
-               std::span<double> law);
+// distribution[i] = the probability of token i at the temperature among the tokens that
+// filter_tokens() keeps; 0 for others. At temperature 0, it is 1 for the largest logit, with the
+// lowest id on ties. Computed in double.
+void write_distribution(std::span<const float> logits, float highest,
+                        const SamplingParams& sampling, std::span<double> distribution);
 
 }  // namespace hone::infer

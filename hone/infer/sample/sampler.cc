@@ -75,9 +75,10 @@ TokenId Sampler::choose(std::span<float> logits, Index position, std::span<const
   return token;
 }
 
-void Sampler::write_law(std::span<float> logits, std::span<const TokenId> masked,
-                        std::span<double> law, const grammar::TokenMask* allowed) {
-  infer::write_law(logits, process(logits, masked, allowed), sampling_, law);
+void Sampler::write_distribution(std::span<float> logits, std::span<const TokenId> masked,
+                                 std::span<double> distribution,
+                                 const grammar::TokenMask* allowed) {
+  infer::write_distribution(logits, process(logits, masked, allowed), sampling_, distribution);
 }
 
 }  // namespace hone::infer

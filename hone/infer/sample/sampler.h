@@ -35,13 +35,14 @@ class Sampler {
   TokenId choose(std::span<float> logits, Index position, std::span<const TokenId> masked,
                  const grammar::TokenMask* allowed = nullptr);
 
-  // Writes the distribution that choose() draws from to `law`, without a draw. Overwrites logits.
-  // Throws what choose() throws.
-  void write_law(std::span<float> logits, std::span<const TokenId> masked, std::span<double> law,
-                 const grammar::TokenMask* allowed = nullptr);
+  // Writes the distribution that choose() draws from to `distribution`, without a draw. Overwrites
+  // logits. Throws what choose() throws.
+  void write_distribution(std::span<float> logits, std::span<const TokenId> masked,
+                          std::span<double> distribution,
+                          const grammar::TokenMask* allowed = nullptr);
 
-  // The history of the penalties. Speculation adds tokens that it chose by write_law() and takes
-  // back rejected drafts.
+  // The history of the penalties. Speculation adds tokens that it chose by write_distribution() and
+  // takes back rejected drafts.
   TokenHistory& history() { return history_; }
 
  private:

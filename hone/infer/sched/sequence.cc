@@ -35,20 +35,20 @@ TokenId Sequence::choose(std::span<float> logits, const DrawnDraft* draft) {
   const auto position = static_cast<Index>(tokens_.size());
   const std::span<const TokenId> masked = masked_at(position);
   if (draft == nullptr) return sampler_.choose(logits, position, masked, allowed());
-  std::vector<double> law(logits.size());
-  sampler_.write_law(logits, masked, law, allowed());
-  const TokenId id = verify_draft(law, draft->law, draft->id, 0,
+  std::vector<double> distribution(logits.size());
+  sampler_.write_distribution(logits, masked, distribution, allowed());
+  const TokenId id = verify_draft(distribution, draft->distribution, draft->id, 0,
                                   PositionUniforms(queued_.request.sampling, position));
   sampler_.history().add_output(id);
   return id;
 }
 
-std::optional<TokenId> Sequence::draft(std::span<float> logits, std::span<double> law) {
+std::optional<TokenId> Sequence::draft(std::span<float> logits, std::span<double> distribution) {
   const bool is_over = constraint_ && constraint_->is_complete();
   if (is_over || (!drafts_.empty() && ends_with(drafts_.back()))) return std::nullopt;
   if (constraint_ && drafts_.empty()) before_drafts_ = constraint_->state();
   try {
-    drafts_.push_back(draw(logits, law));
+    drafts_.push_back(draw(logits, distribution));
   } catch (const Error& error) {
     if (error.category() == ErrorCategory::Internal) throw;
     return std::nullopt;  // drafts may lead where no token can follow
@@ -56,17 +56,17 @@ std::optional<TokenId> Sequence::draft(std::span<float> logits, std::span<double
   return drafts_.back();
 }
 
-TokenId Sequence::draw(std::span<float> logits, std::span<double> law) {
+TokenId Sequence::draw(std::span<float> logits, std::span<double> distribution) {
   const auto count = static_cast<Index>(drafts_.size());
   const auto first = static_cast<Index>(tokens_.size());
   const std::span<const TokenId> masked = masked_at(first + count);
   TokenId id = 0;
-  if (law.empty()) {
+  if (distribution.empty()) {
     id = sampler_.choose(logits, first + count, masked, allowed());
   } else {
-    sampler_.write_law(logits, masked, law, allowed());
+    sampler_.write_distribution(logits, masked, distribution, allowed());
     const PositionUniforms uniforms(queued_.request.sampling, first);
-    id = draw_from_law(law, uniforms(count, VerifyDraw::Draft));
+    id = draw_from_distribution(distribution, uniforms(count, VerifyDraw::Draft));
     sampler_.history().add_output(id);
   }
   if (constraint_) constraint_->accept(id);

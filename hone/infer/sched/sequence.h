@@ -18,7 +18,7 @@ namespace hone::infer {
 // A draft drawn from a distribution, for SpecRule::Exact.
 struct DrawnDraft {
   TokenId id = 0;
-  std::span<const double> law{};  // [vocab]
+  std::span<const double> distribution{};  // [vocab]
 };
 
 // The text of one request: its tokens, and the part of their text that is final. It does not know
@@ -53,11 +53,12 @@ class Sequence {
   Event accept(std::span<float> logits, const Clock& clock, const DrawnDraft* draft = nullptr);
 
   // Draws a draft of the token after the text and the earlier drafts, from the logits of a draft
-  // model. Applies masks and penalties as accept() does. If `law` [vocab] is not empty, writes the
-  // distribution there and draws from it. Otherwise, the draw shares the noise of accept(). Returns
-  // nullopt if no token can come after the drafts, or if the text may not continue after them.
-  // Overwrites logits. Throws what accept() throws for logits that are not finite.
-  std::optional<TokenId> draft(std::span<float> logits, std::span<double> law);
+  // model. Applies masks and penalties as accept() does. If `distribution` [vocab] is not empty,
+  // writes the distribution there and draws from it. Otherwise, the draw shares the noise of
+  // accept(). Returns nullopt if no token can come after the drafts, or if the text may not
+  // continue after them. Overwrites logits. Throws what accept() throws for logits that are not
+  // finite.
+  std::optional<TokenId> draft(std::span<float> logits, std::span<double> distribution);
   // Takes back all drafts. Must be called before accept().
   void drop_drafts();
   // Ends the sequence. The event has the remaining text and the reason.
@@ -67,7 +68,7 @@ class Sequence {
   std::span<const TokenId> masked_at(Index position) const;
   const grammar::TokenMask* allowed() { return constraint_ ? &constraint_->allowed() : nullptr; }
   TokenId choose(std::span<float> logits, const DrawnDraft* draft);
-  TokenId draw(std::span<float> logits, std::span<double> law);
+  TokenId draw(std::span<float> logits, std::span<double> distribution);
   bool ends_with(TokenId id) const;
   bool is_silent(TokenId id) const;
   bool opens_text() const;

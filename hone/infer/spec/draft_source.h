@@ -15,10 +15,11 @@ namespace hone::infer {
 struct DraftJob {
   RequestId id = 0;
   Sequence* sequence = nullptr;
-  Index count = 0;         // maximum number of drafts, at least 1
-  bool wants_law = false;  // if drafts are drawn, also return their distributions
+  Index count = 0;                   // maximum number of drafts, at least 1
+  bool wants_distributions = false;  // if drafts are drawn, also return their distributions
   std::vector<TokenId> drafts{};
-  std::vector<double> laws{};    // [drafts, vocab of the target]; empty if the drafts are certain
+  std::vector<double>
+      distributions{};           // [drafts, vocab of the target]; empty if the drafts are certain
   std::exception_ptr failure{};  // ends the request
 };
 

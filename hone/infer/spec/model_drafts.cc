@@ -188,21 +188,21 @@ void ModelDrafts::take_drafts(std::vector<Active>& active) {
   const auto vocab = static_cast<std::size_t>(options_.vocab);
   const auto draws_last = [&](const Active& one, std::span<float> logits) {
     DraftJob& job = *one.job;
-    const std::size_t before = job.laws.size();
-    std::span<double> law;
-    if (job.wants_law) {
-      job.laws.resize(before + vocab);
-      law = std::span(job.laws).subspan(before);
+    const std::size_t before = job.distributions.size();
+    std::span<double> distribution;
+    if (job.wants_distributions) {
+      job.distributions.resize(before + vocab);
+      distribution = std::span(job.distributions).subspan(before);
     }
     try {
-      if (const auto id = job.sequence->draft(logits, law)) {
+      if (const auto id = job.sequence->draft(logits, distribution)) {
         job.drafts.push_back(*id);
         return std::ssize(job.drafts) >= job.count;
       }
     } catch (...) {  // ends this request alone
       job.failure = std::current_exception();
     }
-    job.laws.resize(before);
+    job.distributions.resize(before);
     return true;
   };
   std::vector<Active> left;

@@ -57,17 +57,17 @@ std::span<const DraftJob> Speculator::propose(std::span<const Candidate> candida
     jobs_.push_back({.id = one.id,
                      .sequence = one.sequence,
                      .count = depth,
-                     .wants_law = is_exact && sampling.temperature > 0});
+                     .wants_distributions = is_exact && sampling.temperature > 0});
   }
   if (!jobs_.empty()) source_->propose(jobs_);
   return jobs_;
 }
 
-std::span<const double> Speculator::law(RequestId id, Index i) const {
+std::span<const double> Speculator::distribution(RequestId id, Index i) const {
   const auto job = std::ranges::find(jobs_, id, &DraftJob::id);
-  if (job == jobs_.end() || job->laws.empty()) return {};
+  if (job == jobs_.end() || job->distributions.empty()) return {};
   const auto vocab = static_cast<std::size_t>(vocab_);
-  return std::span(job->laws).subspan(static_cast<std::size_t>(i) * vocab, vocab);
+  return std::span(job->distributions).subspan(static_cast<std::size_t>(i) * vocab, vocab);
 }
 
 void Speculator::record(RequestId id, Index drafted, const VerifiedRun& run) {

@@ -29,7 +29,7 @@ class Speculator {
   // candidates. The result is valid until the next call.
   std::span<const DraftJob> propose(std::span<const Candidate> candidates);
   // The distribution from which draft i of the request was drawn; empty if it was certain.
-  std::span<const double> law(RequestId id, Index i) const;
+  std::span<const double> distribution(RequestId id, Index i) const;
 
   // Records the duration of a step in which sequences only decoded.
   void observe(Index rows, Index sequences, double seconds) {

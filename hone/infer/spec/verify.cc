@@ -47,16 +47,16 @@ TokenId substitute(std::span<const double> p, std::span<const double> q, TokenId
   const double total = total_of(p.size(), excess);
   const double rounding = static_cast<double>(p.size()) * std::numeric_limits<double>::epsilon();
   if (total > rounding) return draw(p.size(), excess, total, u);
-  return p[static_cast<std::size_t>(x)] > 0 ? x : draw_from_law(p, u);
+  return p[static_cast<std::size_t>(x)] > 0 ? x : draw_from_distribution(p, u);
 }
 
 std::size_t check_sizes(std::span<const double> target, std::span<const double> draft,
                         std::span<const TokenId> drafts) {
   const std::size_t vocab = target.size() / (drafts.size() + 1);
   HONE_CHECK(vocab >= 1 && target.size() == vocab * (drafts.size() + 1), "verify_drafts",
-             concat(drafts.size() + 1, " target laws"), concat(target.size(), " numbers"));
+             concat(drafts.size() + 1, " target distributions"), concat(target.size(), " numbers"));
   HONE_CHECK(draft.size() == vocab * drafts.size(), "verify_drafts",
-             concat(drafts.size(), " draft laws of ", vocab, " tokens"),
+             concat(drafts.size(), " draft distributions of ", vocab, " tokens"),
              concat(draft.size(), " numbers"));
   for (const TokenId id : drafts) {
     HONE_CHECK(id >= 0 && static_cast<std::size_t>(id) < vocab, "verify_drafts",
@@ -67,18 +67,18 @@ std::size_t check_sizes(std::span<const double> target, std::span<const double> 
 
 }  // namespace
 
-TokenId draw_from_law(std::span<const double> law, double u) {
-  const auto weight = [law](std::size_t y) { return law[y]; };
-  const double total = total_of(law.size(), weight);
-  HONE_CHECK(total > 0, "verify_drafts", "a law with a positive sum", total);
-  return draw(law.size(), weight, total, u);
+TokenId draw_from_distribution(std::span<const double> distribution, double u) {
+  const auto weight = [distribution](std::size_t y) { return distribution[y]; };
+  const double total = total_of(distribution.size(), weight);
+  HONE_CHECK(total > 0, "verify_drafts", "a distribution with a positive sum", total);
+  return draw(distribution.size(), weight, total, u);
 }
 
 TokenId verify_draft(std::span<const double> target, std::span<const double> draft, TokenId x,
                      Index i, VerifyUniform uniform) {
   const auto at = static_cast<std::size_t>(x);
   HONE_CHECK(target.size() == draft.size() && x >= 0 && at < draft.size(), "verify_draft",
-             "laws of one vocabulary and a token of it",
+             "distributions of one vocabulary and a token of it",
              concat(target.size(), " and ", draft.size(), " probabilities, token ", x));
   const double p = checked_probability(target[at]), q = checked_probability(draft[at]);
   if (uniform(i, VerifyDraw::Accept) * q < p) return x;
@@ -90,9 +90,10 @@ VerifiedRun verify_drafts(std::span<const double> target, std::span<const double
   const std::size_t vocab = check_sizes(target, draft, drafts);
   return verify_by_choice(drafts, [&](Index i) -> ChosenToken {
     const auto at = static_cast<std::size_t>(i);
-    const std::span<const double> law = target.subspan(at * vocab, vocab);
-    if (at == drafts.size()) return draw_from_law(law, uniform(i, VerifyDraw::Emit));
-    return verify_draft(law, draft.subspan(at * vocab, vocab), drafts[at], i, uniform);
+    const std::span<const double> distribution = target.subspan(at * vocab, vocab);
+    if (at == drafts.size())
+      return draw_from_distribution(distribution, uniform(i, VerifyDraw::Emit));
+    return verify_draft(distribution, draft.subspan(at * vocab, vocab), drafts[at], i, uniform);
   });
 }
 

@@ -42,9 +42,9 @@ VerifiedRun verify_drafts(std::span<const double> target, std::span<const double
 TokenId verify_draft(std::span<const double> target, std::span<const double> draft, TokenId x,
                      Index i, VerifyUniform uniform);
 
-// The token of `law` at which the sum of its probabilities first exceeds u, in (0, 1), times their
-// total.
-TokenId draw_from_law(std::span<const double> law, double u);
+// The token of `distribution` at which the sum of its probabilities first exceeds u, in (0, 1),
+// times their total.
+TokenId draw_from_distribution(std::span<const double> distribution, double u);
 
 // A token that the target chose.
 struct ChosenToken {

@@ -22,8 +22,8 @@ namespace HWY_NAMESPACE {
 HWY_INLINE double top_of_row(const float* x, Index cols) {
   bool has_nan = false;
   const float highest = max_of_row(x, cols, has_nan);
-  const bool is_law = !has_nan && std::isfinite(highest);
-  return is_law ? highest : std::numeric_limits<double>::quiet_NaN();
+  const bool is_distribution = !has_nan && std::isfinite(highest);
+  return is_distribution ? highest : std::numeric_limits<double>::quiet_NaN();
 }
 
 // Returns the index of the first element that equals `value`, which must occur.

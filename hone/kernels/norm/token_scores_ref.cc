@@ -9,7 +9,7 @@
 namespace hone::kernels {
 namespace {
 
-double law_of(const float* logits, Index vocab) {
+double log_sum_of(const float* logits, Index vocab) {
   const double total = log_sum_exp_ref(logits, vocab);
   return std::isfinite(total) ? total : std::numeric_limits<double>::quiet_NaN();
 }
@@ -23,7 +23,7 @@ Index top_of(const float* logits, Index vocab) {
 void score_tokens_ref(const TokenScoreArgs& args) {
   for (Index row = 0; row < args.rows; ++row) {
     const float* logits = args.logits + row * args.vocab;
-    args.log_probabilities[row] = logits[args.targets[row]] - law_of(logits, args.vocab);
+    args.log_probabilities[row] = logits[args.targets[row]] - log_sum_of(logits, args.vocab);
   }
 }
 
@@ -31,17 +31,18 @@ void compare_tokens_ref(const TokenPairArgs& args) {
   for (Index row = 0; row < args.rows; ++row) {
     const float* model = args.logits + row * args.vocab;
     const float* base = args.baseline + row * args.vocab;
-    const double model_total = law_of(model, args.vocab), base_total = law_of(base, args.vocab);
+    const double model_total = log_sum_of(model, args.vocab);
+    const double base_total = log_sum_of(base, args.vocab);
     TokenPair& pair = args.pairs[row];
     pair.log_probability = model[args.targets[row]] - model_total;
     pair.baseline_log_probability = base[args.targets[row]] - base_total;
-    const bool is_law = !std::isnan(model_total) && !std::isnan(base_total);
-    pair.kl = is_law ? 0 : std::numeric_limits<double>::quiet_NaN();
-    for (Index i = 0; is_law && i < args.vocab; ++i) {
+    const bool are_distributions = !std::isnan(model_total) && !std::isnan(base_total);
+    pair.kl = are_distributions ? 0 : std::numeric_limits<double>::quiet_NaN();
+    for (Index i = 0; are_distributions && i < args.vocab; ++i) {
       const double p = std::exp(base[i] - base_total);
       if (p > 0) pair.kl += p * ((base[i] - base_total) - (model[i] - model_total));
     }
-    pair.same_top = is_law && top_of(model, args.vocab) == top_of(base, args.vocab);
+    pair.same_top = are_distributions && top_of(model, args.vocab) == top_of(base, args.vocab);
   }
 }
 

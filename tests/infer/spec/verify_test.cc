@@ -15,33 +15,33 @@
 namespace hone::infer {
 namespace {
 
-using test::Law;
+using test::Distribution;
 using Tokens = std::vector<TokenId>;
 
 const auto kHalf = [](Index, VerifyDraw) { return 0.5; };
 
 TEST(VerifyDrafts, rejects_sizes_ids_and_probabilities_that_make_no_sense) {
-  const Law two = {0.5, 0.5, 0.5, 0.5}, one = {0.5, 0.5};
+  const Distribution two = {0.5, 0.5, 0.5, 0.5}, one = {0.5, 0.5};
   const Tokens draft = {0};
   EXPECT_NO_THROW(verify_drafts(two, one, draft, kHalf));
   EXPECT_THROW(verify_drafts(one, {}, draft, kHalf), Error);
   EXPECT_THROW(verify_drafts(two, two, draft, kHalf), Error);
   EXPECT_THROW(verify_drafts({}, {}, {}, kHalf), Error);
-  EXPECT_THROW(verify_drafts(Law(5, 0.2), one, draft, kHalf), Error);
+  EXPECT_THROW(verify_drafts(Distribution(5, 0.2), one, draft, kHalf), Error);
   EXPECT_THROW(verify_drafts(two, one, Tokens{2}, kHalf), Error);
   EXPECT_THROW(verify_drafts(two, one, Tokens{-1}, kHalf), Error);
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_THROW(verify_drafts(Law{nan, 0.5, 0.5, 0.5}, one, draft, kHalf), Error);
-  EXPECT_THROW(verify_drafts(Law{-0.1, 1.1, 0.5, 0.5}, one, draft, kHalf), Error);
-  EXPECT_THROW(verify_drafts(Law{0.5, 0.5, 0, 0}, one, draft, kHalf), Error);
+  EXPECT_THROW(verify_drafts(Distribution{nan, 0.5, 0.5, 0.5}, one, draft, kHalf), Error);
+  EXPECT_THROW(verify_drafts(Distribution{-0.1, 1.1, 0.5, 0.5}, one, draft, kHalf), Error);
+  EXPECT_THROW(verify_drafts(Distribution{0.5, 0.5, 0, 0}, one, draft, kHalf), Error);
 }
 
 TEST(VerifyDrafts, a_rejection_by_rounding_emits_the_draft_but_never_a_forbidden_token) {
   const auto reject = [](Index, VerifyDraw draw) { return draw == VerifyDraw::Accept ? 1 : 0.5; };
-  const Law equal = {0.25, 0.75, 0.5, 0.5}, draft = {0.25, 0.75};
+  const Distribution equal = {0.25, 0.75, 0.5, 0.5}, draft = {0.25, 0.75};
   EXPECT_EQ(verify_drafts(equal, draft, Tokens{1}, reject).tokens.front(), 1);
   EXPECT_EQ(verify_drafts(equal, draft, Tokens{0}, reject).tokens.front(), 0);
-  const Law masked = {0, 1, 0.5, 0.5}, nearly = {1e-17, 1};
+  const Distribution masked = {0, 1, 0.5, 0.5}, nearly = {1e-17, 1};
   EXPECT_EQ(verify_drafts(masked, nearly, Tokens{0}, reject).tokens, (Tokens{1}));
 }
 
@@ -166,15 +166,15 @@ class CoupledText : public testing::Test {
     return text;
   }
 
-  // (1 - TV) / (1 + TV) of the two laws at this place.
+  // (1 - TV) / (1 + TV) of the two distributions at this place.
   void add_bound(const Sampler& target, const Sampler& draft, std::span<const TokenId> prefix) {
     Sampler p_sampler = target, q_sampler = draft;
     const Index before = static_cast<Index>(prefix.size()) - static_cast<Index>(prompt.size());
     q_sampler.history().truncate_output(before);
     auto p_logits = models.target(prefix), q_logits = models.draft(prefix);
-    Law p(ToyModels::kVocab), q(ToyModels::kVocab);
-    p_sampler.write_law(p_logits, {}, p);
-    q_sampler.write_law(q_logits, {}, q);
+    Distribution p(ToyModels::kVocab), q(ToyModels::kVocab);
+    p_sampler.write_distribution(p_logits, {}, p);
+    q_sampler.write_distribution(q_logits, {}, q);
     double common = 0;
     for (std::size_t y = 0; y < p.size(); ++y) common += std::min(p[y], q[y]);
     bound += common / (2 - common);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loss by what it is: closed forms, the derivative of itself, and rows that have no law.
+// The loss against closed forms and its own derivative, and rows that are no distribution.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -179,7 +179,7 @@ TEST(CrossEntropyForm, a_row_alone_has_the_bits_of_the_row_in_a_batch_on_any_num
 }
 
 // The reference must say the same, so that it can be the oracle.
-void expect_no_law(const Values& logits, std::int64_t target, const std::string& what) {
+void expect_no_distribution(const Values& logits, std::int64_t target, const std::string& what) {
   const auto classes = static_cast<Index>(logits.size());
   for (const bool want_grad : {true, false}) {
     Values ours = logits, theirs = logits;
@@ -196,14 +196,14 @@ void expect_no_law(const Values& logits, std::int64_t target, const std::string&
   }
 }
 
-TEST(CrossEntropyNoLaw, nan_or_plus_infinity_at_any_place_makes_loss_and_gradient_nan) {
+TEST(CrossEntropyNoDistribution, nan_or_plus_infinity_at_any_place_makes_loss_and_gradient_nan) {
   for (const Index classes : {1, 2, 5, 16, 20, 35}) {
     for (Index at = 0; at < classes; ++at) {
       for (const float bad : {kNan, -kNan, kInfinity}) {
         Values logits = test::random_values(classes, 8, 3);
         logits[static_cast<std::size_t>(at)] = bad;
         for (const std::int64_t target : {Index{0}, at, classes - 1})
-          expect_no_law(
+          expect_no_distribution(
               logits, target,
               std::to_string(bad) + " at " + std::to_string(at) + " of " + std::to_string(classes));
       }
@@ -211,12 +211,12 @@ TEST(CrossEntropyNoLaw, nan_or_plus_infinity_at_any_place_makes_loss_and_gradien
   }
 }
 
-TEST(CrossEntropyNoLaw, nothing_but_minus_infinity_makes_loss_and_gradient_nan) {
+TEST(CrossEntropyNoDistribution, nothing_but_minus_infinity_makes_loss_and_gradient_nan) {
   for (const Index classes : kClasses)
-    expect_no_law(Values(static_cast<std::size_t>(classes), -kInfinity), 0, "masked row");
+    expect_no_distribution(Values(static_cast<std::size_t>(classes), -kInfinity), 0, "masked row");
 }
 
-TEST(CrossEntropyNoLaw, a_masked_class_has_probability_zero_and_costs_infinity_as_target) {
+TEST(CrossEntropyNoDistribution, a_masked_class_has_probability_zero_and_costs_infinity_as_target) {
   for (const Index classes : kClasses) {
     if (classes < 2) continue;
     for (Index at : {Index{0}, classes / 2, classes - 1}) {
@@ -234,7 +234,7 @@ TEST(CrossEntropyNoLaw, a_masked_class_has_probability_zero_and_costs_infinity_a
   }
 }
 
-TEST(CrossEntropyNoLaw, a_bad_row_leaves_its_neighbors_alone) {
+TEST(CrossEntropyNoDistribution, a_bad_row_leaves_its_neighbors_alone) {
   for (const Index classes : {3, 16, 21}) {
     const Values logits = test::random_values(3 * classes, 9, 3);
     Values bad = logits;
@@ -252,7 +252,7 @@ TEST(CrossEntropyNoLaw, a_bad_row_leaves_its_neighbors_alone) {
   }
 }
 
-TEST(CrossEntropyNoLaw, an_ignored_row_is_zero_whatever_it_holds) {
+TEST(CrossEntropyNoDistribution, an_ignored_row_is_zero_whatever_it_holds) {
   for (const float held : {kNan, kInfinity, -kInfinity, 3e38f}) {
     for (const std::int64_t target :
          {std::int64_t{-1}, std::int64_t{-100}, std::numeric_limits<std::int64_t>::min()}) {

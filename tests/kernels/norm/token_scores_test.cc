@@ -63,7 +63,7 @@ TEST(TokenScores, match_the_definition) {
     EXPECT_NEAR(pair.baseline_log_probability, static_cast<double>(std::log(q[target])), 1e-12);
     EXPECT_NEAR(pair.kl, static_cast<double>(kl), 1e-11) << vocab;
     EXPECT_EQ(scores_of(model, {target}).front(), pair.log_probability) << "the same bits";
-    const auto top = [](const auto& law) { return std::ranges::max_element(law) - law.begin(); };
+    const auto top = [](const auto& row) { return std::ranges::max_element(row) - row.begin(); };
     EXPECT_EQ(pair.same_top, top(p) == top(q)) << vocab;
   }
 }

@@ -37,7 +37,7 @@ TEST(GumbelNoise, is_the_documented_function_of_philox) {
 }
 
 // Kolmogorov's distance to exp(-exp(-g)): 2.73 / sqrt(n) has an error probability of 7e-7.
-TEST(GumbelNoise, has_the_gumbel_law_over_tokens_and_over_positions) {
+TEST(GumbelNoise, has_the_gumbel_distribution_over_tokens_and_over_positions) {
   constexpr Index kDraws = 100000;
   for (const bool over_tokens : {true, false}) {
     std::vector<double> draws;
@@ -48,8 +48,8 @@ TEST(GumbelNoise, has_the_gumbel_law_over_tokens_and_over_positions) {
     std::sort(draws.begin(), draws.end());
     hone::test::LargestError distance;
     for (Index i = 0; i < kDraws; ++i) {
-      const double law = std::exp(-std::exp(-draws[static_cast<std::size_t>(i)]));
-      distance.add(law, (static_cast<double>(i) + 0.5) / kDraws);
+      const double cdf = std::exp(-std::exp(-draws[static_cast<std::size_t>(i)]));
+      distance.add(cdf, (static_cast<double>(i) + 0.5) / kDraws);
     }
     EXPECT_LT(distance.error, 2.73 / std::sqrt(kDraws));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distributions. Bounds are five standard deviations of the exact law, so that a right generator
-// fails one of them for about one seed in a million; seeds are fixed.
+// Distributions. Bounds are five standard deviations of the exact distribution, so that a right
+// generator fails one of them for about one seed in a million; seeds are fixed.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -187,7 +187,7 @@ TEST(Llama, starts_near_the_uniform_distribution_and_the_same_for_the_same_seed)
   const Llama a(small(), 2), b(small(), 2), c(small(), 3);
   const torch::NoGradGuard no_grad;
   const double loss = a->loss_sum(ids, targets).item<double>();
-  // Logits of tied weights start with variance 1, which costs half a nat over the uniform law.
+  // Logits of tied weights start with variance 1: half a nat more than the uniform distribution.
   EXPECT_NEAR(loss / 18, std::log(37.0) + 0.5, 0.2);
   EXPECT_EQ(loss, b->loss_sum(ids, targets).item<double>());
   EXPECT_NE(loss, c->loss_sum(ids, targets).item<double>());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law of verify_drafts(): by enumeration, with the uniform numbers integrated analytically, and
-// by draws.
+// The distribution of verify_drafts(): by enumeration, with the uniform numbers integrated
+// analytically, and by draws.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,18 +16,18 @@ namespace hone::infer {
 namespace {
 
 using test::append;
+using test::Distribution;
+using test::DistributionPair;
 using test::draw_from;
-using test::Law;
-using test::LawPair;
 using test::Pair;
-using test::RoundLaws;
+using test::RoundDistributions;
 
 using Tokens = std::vector<TokenId>;
 
-// The exact law of the run of one round: which runs it emits with which probability.
-class RunLaw {
+// The exact distribution of the run of one round: which runs it emits with which probability.
+class RunDistribution {
  public:
-  RunLaw(const LawPair& pair, std::size_t k) : pair_(pair) {
+  RunDistribution(const DistributionPair& pair, std::size_t k) : pair_(pair) {
     Tokens drafts;
     visit_drafts(drafts, k, 1);
   }
@@ -37,7 +37,7 @@ class RunLaw {
   void visit_drafts(Tokens& drafts, std::size_t k, double probability) {
     if (probability == 0) return;
     if (drafts.size() == k) return visit_rejections(drafts, probability);
-    const Law q = pair_.draft(drafts);
+    const Distribution q = pair_.draft(drafts);
     for (std::size_t x = 0; x < q.size(); ++x) {
       drafts.push_back(static_cast<TokenId>(x));
       visit_drafts(drafts, k, probability * q[x]);
@@ -47,41 +47,43 @@ class RunLaw {
 
   // The place of the first rejection, k if there is none.
   void visit_rejections(const Tokens& drafts, double probability) {
-    const RoundLaws laws(pair_, {}, drafts);
+    const RoundDistributions distributions(pair_, {}, drafts);
     const std::size_t vocab = pair_.vocab();
     double accepted = probability;  // drafts and acceptances up to here
     for (std::size_t i = 0; i < drafts.size(); ++i) {
       const auto x = static_cast<std::size_t>(drafts[i]);
-      const double p = laws.target[i * vocab + x], q = laws.draft[i * vocab + x];
+      const double p = distributions.target[i * vocab + x], q = distributions.draft[i * vocab + x];
       const double border = std::min(1.0, p / q);
       borders_.push_back(border);
-      if (border < 1) visit_tokens(laws, drafts, i, accepted * (1 - border));
+      if (border < 1) visit_tokens(distributions, drafts, i, accepted * (1 - border));
       accepted *= border;
     }
-    visit_tokens(laws, drafts, drafts.size(), accepted);
+    visit_tokens(distributions, drafts, drafts.size(), accepted);
     borders_.clear();
   }
 
   // The token after the accepted drafts, each from the piece of (0, 1) that yields it.
-  void visit_tokens(const RoundLaws& laws, const Tokens& drafts, std::size_t rejected,
-                    double probability) {
-    if (probability < 1e-18) return;  // rejected by rounding: equal laws
+  void visit_tokens(const RoundDistributions& distributions, const Tokens& drafts,
+                    std::size_t rejected, double probability) {
+    if (probability < 1e-18) return;  // rejected by rounding: equal distributions
     const std::size_t vocab = pair_.vocab();
-    Law law(laws.target.begin() + static_cast<Index>(rejected * vocab),
-            laws.target.begin() + static_cast<Index>((rejected + 1) * vocab));
+    Distribution distribution(
+        distributions.target.begin() + static_cast<Index>(rejected * vocab),
+        distributions.target.begin() + static_cast<Index>((rejected + 1) * vocab));
     double total = 0;
     for (std::size_t y = 0; y < vocab; ++y) {
       if (rejected < drafts.size())
-        law[y] = std::max(0.0, law[y] - laws.draft[rejected * vocab + y]);
-      total += law[y];
+        distribution[y] =
+            std::max(0.0, distribution[y] - distributions.draft[rejected * vocab + y]);
+      total += distribution[y];
     }
     double begin = 0;
     for (std::size_t y = 0; y < vocab; ++y) {
-      const double width = law[y] / total;
+      const double width = distribution[y] / total;
       if (width > 1e-12) {
         // Both ends of the piece, so that its borders are where this test puts them.
-        const Tokens run = run_at(laws, drafts, rejected, begin + width * 1e-6);
-        EXPECT_EQ(run, run_at(laws, drafts, rejected, begin + width * (1 - 1e-6)));
+        const Tokens run = run_at(distributions, drafts, rejected, begin + width * 1e-6);
+        EXPECT_EQ(run, run_at(distributions, drafts, rejected, begin + width * (1 - 1e-6)));
         EXPECT_EQ(run.back(), static_cast<TokenId>(y));
         runs_[run] += probability * width;
       }
@@ -90,14 +92,16 @@ class RunLaw {
   }
 
   // Accepts just below the border of each draft before `rejected`, rejects just above its own.
-  Tokens run_at(const RoundLaws& laws, const Tokens& drafts, std::size_t rejected, double u) {
+  Tokens run_at(const RoundDistributions& distributions, const Tokens& drafts, std::size_t rejected,
+                double u) {
     const auto uniform = [&](Index i, VerifyDraw draw) {
       if (draw == VerifyDraw::Emit) return u;
       const double border = borders_[static_cast<std::size_t>(i)];
       return static_cast<std::size_t>(i) < rejected ? border * (1 - 1e-9)
                                                     : border + (1 - border) * 1e-6 + 1e-13;
     };
-    const VerifiedRun run = verify_drafts(laws.target, laws.draft, drafts, uniform);
+    const VerifiedRun run =
+        verify_drafts(distributions.target, distributions.draft, drafts, uniform);
     EXPECT_EQ(run.accepted, static_cast<Index>(rejected));
     EXPECT_EQ(run.examined, std::min<Index>(run.accepted + 1, static_cast<Index>(drafts.size())));
     EXPECT_EQ(run.tokens.size(), rejected + 1);
@@ -105,15 +109,15 @@ class RunLaw {
     return run.tokens;
   }
 
-  const LawPair& pair_;
+  const DistributionPair& pair_;
   std::vector<double> borders_;
   std::map<Tokens, double> runs_;
 };
 
 // The largest difference between the probability of a text that starts with one round and goes on
-// by the target's law, and the target's own probability of that text; over all texts up to
+// by the target's distribution, and the target's own probability of that text; over all texts up to
 // `length`.
-double largest_error(const LawPair& pair, const std::map<Tokens, double>& runs,
+double largest_error(const DistributionPair& pair, const std::map<Tokens, double>& runs,
                      std::size_t length) {
   std::map<Tokens, double> passing;  // runs that start with a text and are longer
   for (const auto& [run, probability] : runs) {
@@ -131,7 +135,7 @@ double largest_error(const LawPair& pair, const std::map<Tokens, double>& runs,
     const double got = ended + (longer == passing.end() ? 0 : longer->second);
     worst.add(got, wanted);
     if (text.size() == length) return;
-    const Law p = pair.target(text);
+    const Distribution p = pair.target(text);
     for (std::size_t y = 0; y < p.size(); ++y) {
       text.push_back(static_cast<TokenId>(y));
       visit(text, ended * p[y], wanted * p[y]);
@@ -145,62 +149,68 @@ double largest_error(const LawPair& pair, const std::map<Tokens, double>& runs,
 
 Pair kind_of(std::uint64_t number) { return static_cast<Pair>(number % 4); }
 
-TEST(VerifyDrafts, emits_the_law_of_the_target_exactly) {
+TEST(VerifyDrafts, emits_the_distribution_of_the_target_exactly) {
   int rounds = 0;
   for (std::uint64_t number = 0; number < 50; ++number) {
     const std::size_t vocab = 3 + number % 6;
-    const LawPair pair(number, vocab, kind_of(number / 6));
+    const DistributionPair pair(number, vocab, kind_of(number / 6));
     std::size_t paths = 1;
     for (std::size_t k = 0; k <= 4 && paths <= 700; ++k, paths *= vocab) {
-      const RunLaw law(pair, k);
-      EXPECT_LE(largest_error(pair, law.runs(), k + 1), 1e-12) << "pair " << number << ", k " << k;
+      const RunDistribution distribution(pair, k);
+      EXPECT_LE(largest_error(pair, distribution.runs(), k + 1), 1e-12)
+          << "pair " << number << ", k " << k;
       ++rounds;
     }
   }
   EXPECT_GE(rounds, 50 * 4);
 }
 
-TEST(VerifyDrafts, accepts_every_draft_of_an_equal_law_and_none_of_a_disjoint_one) {
+TEST(VerifyDrafts, accepts_every_draft_of_an_equal_distribution_and_none_of_a_disjoint_one) {
   for (std::uint64_t number = 0; number < 20; ++number) {
     for (const Pair kind : {Pair::Equal, Pair::Disjoint}) {
-      const LawPair pair(number, 5, kind);
+      const DistributionPair pair(number, 5, kind);
       const Tokens drafts = {draw_from(pair.draft({}), 0.3)};
-      const RoundLaws laws(pair, {}, drafts);
+      const RoundDistributions distributions(pair, {}, drafts);
       const PositionUniforms uniform({.seed = number}, 0);
-      const VerifiedRun run = verify_drafts(laws.target, laws.draft, drafts, uniform);
+      const VerifiedRun run =
+          verify_drafts(distributions.target, distributions.draft, drafts, uniform);
       EXPECT_EQ(run.accepted, kind == Pair::Equal ? 1 : 0);
     }
   }
 }
 
-using Rule = std::function<Tokens(const RoundLaws&, const Tokens& drafts, PhiloxStream&)>;
+using Rule = std::function<Tokens(const RoundDistributions&, const Tokens& drafts, PhiloxStream&)>;
 
-Tokens exact_rule(const RoundLaws& laws, const Tokens& drafts, PhiloxStream& random) {
-  return verify_drafts(laws.target, laws.draft, drafts,
+Tokens exact_rule(const RoundDistributions& distributions, const Tokens& drafts,
+                  PhiloxStream& random) {
+  return verify_drafts(distributions.target, distributions.draft, drafts,
                        [&random](Index, VerifyDraw) { return random.uniform_double(); })
       .tokens;
 }
 
 // A known mistake: a draft is accepted with its probability under the target, and the target's own
 // draw replaces the round only if nothing was accepted.
-Tokens wrong_rule(const RoundLaws& laws, const Tokens& drafts, PhiloxStream& random) {
-  const std::size_t vocab = laws.target.size() / (drafts.size() + 1);
+Tokens wrong_rule(const RoundDistributions& distributions, const Tokens& drafts,
+                  PhiloxStream& random) {
+  const std::size_t vocab = distributions.target.size() / (drafts.size() + 1);
   Tokens run;
   for (std::size_t i = 0; i < drafts.size(); ++i) {
     const auto x = static_cast<std::size_t>(drafts[i]);
-    if (random.uniform_double() >= laws.target[i * vocab + x]) break;
+    if (random.uniform_double() >= distributions.target[i * vocab + x]) break;
     run.push_back(drafts[i]);
   }
   if (run.empty()) {
-    const Law first(laws.target.begin(), laws.target.begin() + static_cast<Index>(vocab));
+    const Distribution first(distributions.target.begin(),
+                             distributions.target.begin() + static_cast<Index>(vocab));
     run.push_back(draw_from(first, random.uniform_double()));
   }
   return run;
 }
 
-// Chi-square, divided by its limit at an error probability of 1e-6, of the joint law of the first
-// `length` tokens that rounds of k drafts emit, over 200,000 texts.
-double chi_square_share(const LawPair& pair, std::size_t k, std::size_t length, const Rule& rule) {
+// Chi-square, divided by its limit at an error probability of 1e-6, of the joint distribution of
+// the first `length` tokens that rounds of k drafts emit, over 200,000 texts.
+double chi_square_share(const DistributionPair& pair, std::size_t k, std::size_t length,
+                        const Rule& rule) {
   constexpr int kTexts = 200000;
   PhiloxStream random(9, 1);
   std::map<Tokens, int> counts;
@@ -212,7 +222,7 @@ double chi_square_share(const LawPair& pair, std::size_t k, std::size_t length, 
         drafts.push_back(draw_from(pair.draft(path), random.uniform_double()));
         path.push_back(drafts.back());
       }
-      const Tokens run = rule(RoundLaws(pair, text, drafts), drafts, random);
+      const Tokens run = rule(RoundDistributions(pair, text, drafts), drafts, random);
       text.insert(text.end(), run.begin(), run.end());
     }
     text.resize(length);
@@ -227,7 +237,7 @@ double chi_square_share(const LawPair& pair, std::size_t k, std::size_t length, 
       ++cells;
       return;
     }
-    const Law p = pair.target(text);
+    const Distribution p = pair.target(text);
     for (std::size_t y = 0; y < p.size(); ++y) {
       text.push_back(static_cast<TokenId>(y));
       visit(text, wanted * p[y]);
@@ -241,7 +251,7 @@ double chi_square_share(const LawPair& pair, std::size_t k, std::size_t length, 
 
 TEST(VerifyDrafts, draws_pass_a_test_that_the_wrong_rule_fails) {
   for (const std::uint64_t seed : {1, 2, 3}) {
-    const LawPair pair(seed, 5, Pair::Random);
+    const DistributionPair pair(seed, 5, Pair::Random);
     for (const std::size_t k : {1, 3}) {
       EXPECT_LT(chi_square_share(pair, k, 1, exact_rule), 1) << seed << " " << k;
       EXPECT_GT(chi_square_share(pair, k, 1, wrong_rule), 1) << seed << " " << k;
@@ -249,15 +259,15 @@ TEST(VerifyDrafts, draws_pass_a_test_that_the_wrong_rule_fails) {
   }
 }
 
-TEST(VerifyDrafts, three_tokens_have_the_joint_law_across_rounds) {
+TEST(VerifyDrafts, three_tokens_have_the_joint_distribution_across_rounds) {
   for (const std::size_t k : {1, 2, 4}) {
-    EXPECT_LT(chi_square_share(LawPair(7, 4, Pair::Random), k, 3, exact_rule), 1) << k;
+    EXPECT_LT(chi_square_share(DistributionPair(7, 4, Pair::Random), k, 3, exact_rule), 1) << k;
   }
-  EXPECT_GT(chi_square_share(LawPair(7, 4, Pair::Random), 2, 3, wrong_rule), 1);
+  EXPECT_GT(chi_square_share(DistributionPair(7, 4, Pair::Random), 2, 3, wrong_rule), 1);
 }
 
 // Both models behind the whole chain, with penalties that depend on the drafts before: the joint
-// law of three tokens is that of the target's Sampler, which is enumerated.
+// distribution of three tokens is that of the target's Sampler, which is enumerated.
 class SampledRounds : public testing::Test {
  protected:
   static constexpr std::size_t kVocab = 4, kLength = 3;
@@ -268,11 +278,11 @@ class SampledRounds : public testing::Test {
     for (float& logit : logits) logit = 3 * random.uniform();
     return logits;
   }
-  Law law_of(Sampler& sampler, std::size_t length, int model) const {
+  Distribution distribution_of(Sampler& sampler, std::size_t length, int model) const {
     auto logits = logits_of(length, model);
-    Law law(kVocab);
-    sampler.write_law(logits, {}, law);
-    return law;
+    Distribution distribution(kVocab);
+    sampler.write_distribution(logits, {}, distribution);
+    return distribution;
   }
 
   Tokens speculate(std::uint64_t seed, std::size_t k) const {
@@ -283,16 +293,16 @@ class SampledRounds : public testing::Test {
     Sampler target(own, {}), draft(own, {});
     while (text.size() < kLength) {
       Tokens drafts;
-      Law p, q;
+      Distribution p, q;
       const auto before = static_cast<Index>(text.size());
       for (std::size_t i = 0; i < k; ++i) {
-        append(p, law_of(target, text.size() + i, 0));
-        const Law law = law_of(draft, text.size() + i, 1);
-        append(q, law);
-        drafts.push_back(draw_from(law, draft_random.uniform_double()));
+        append(p, distribution_of(target, text.size() + i, 0));
+        const Distribution distribution = distribution_of(draft, text.size() + i, 1);
+        append(q, distribution);
+        drafts.push_back(draw_from(distribution, draft_random.uniform_double()));
         for (Sampler* sampler : {&target, &draft}) sampler->history().add_output(drafts.back());
       }
-      append(p, law_of(target, text.size() + k, 0));
+      append(p, distribution_of(target, text.size() + k, 0));
       const VerifiedRun run = verify_drafts(p, q, drafts, PositionUniforms(own, before));
       for (Sampler* sampler : {&target, &draft}) {
         sampler->history().truncate_output(before + run.accepted);
@@ -304,17 +314,17 @@ class SampledRounds : public testing::Test {
     return text;
   }
 
-  void enumerate(Tokens& text, double probability, std::map<Tokens, double>& law) const {
+  void enumerate(Tokens& text, double probability, std::map<Tokens, double>& distribution) const {
     if (text.size() == kLength) {
-      law[text] = probability;
+      distribution[text] = probability;
       return;
     }
     Sampler sampler(sampling, {});
     for (const TokenId id : text) sampler.history().add_output(id);
-    const Law p = law_of(sampler, text.size(), 0);
+    const Distribution p = distribution_of(sampler, text.size(), 0);
     for (std::size_t y = 0; y < kVocab; ++y) {
       text.push_back(static_cast<TokenId>(y));
-      enumerate(text, probability * p[y], law);
+      enumerate(text, probability * p[y], distribution);
       text.pop_back();
     }
   }
@@ -326,16 +336,16 @@ class SampledRounds : public testing::Test {
                                 .top_k = 3};
 };
 
-TEST_F(SampledRounds, with_penalties_have_the_law_of_the_plain_sampler) {
+TEST_F(SampledRounds, with_penalties_have_the_distribution_of_the_plain_sampler) {
   constexpr int kTexts = 50000;
-  std::map<Tokens, double> law;
+  std::map<Tokens, double> distribution;
   Tokens text;
-  enumerate(text, 1, law);
+  enumerate(text, 1, distribution);
   for (const std::size_t k : {1, 2, 3}) {
     std::map<Tokens, int> counts;
     for (std::uint64_t seed = 0; seed < kTexts; ++seed) ++counts[speculate(seed, k)];
     double chi2 = 0, cells = 0;
-    for (const auto& [tokens, probability] : law) {
+    for (const auto& [tokens, probability] : distribution) {
       const double wanted = kTexts * probability, got = counts[tokens];
       if (wanted == 0) {
         EXPECT_EQ(got, 0);
