@@ -18,8 +18,9 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
   CLI::App* verb = bench.add_subcommand(name, help);
   auto options = std::make_shared<bench::BenchOptions>();
   verb->add_flag("--quick", options->quick, "Take fewer samples (about a minute)");
-  verb->add_option("--repeat,--iterations", options->repeat,
-                   "Number of timed rounds (default: until the interval of the median is narrow)")
+  verb->add_option(
+          "--repeat,--iterations", options->repeat,
+          "Number of timed rounds (default: until the confidence interval of the median is narrow)")
       ->check(whole_number(1));
   add_trace_option(*verb, context);
   verb->callback([&context, options, job = std::move(job)] {
@@ -43,7 +44,8 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
 }
 
 void add_bench(CLI::App& program, Context& context) {
-  CLI::App* bench = program.add_subcommand("bench", "Measure hone and its rivals side by side");
+  CLI::App* bench =
+      program.add_subcommand("bench", "Benchmark hone and other libraries side by side");
   bench->require_subcommand(1);
   add_entries(*bench, context, bench_entries());
 }

@@ -66,10 +66,11 @@ void run_bench_gemm(const GemmCommand& command, bench::BenchRun& run, Measurer& 
 
 void add_bench_gemm(CLI::App& bench, Context& context) {
   auto command = std::make_shared<GemmCommand>();
-  CLI::App* verb = add_bench_verb(bench, context, "gemm", "Measure products with packed weights",
-                                  [&context, command](bench::BenchRun& run, Measurer& measurer) {
-                                    run_bench_gemm(*command, run, measurer, context.executor());
-                                  });
+  CLI::App* verb =
+      add_bench_verb(bench, context, "gemm", "Measure matrix products with packed weights",
+                     [&context, command](bench::BenchRun& run, Measurer& measurer) {
+                       run_bench_gemm(*command, run, measurer, context.executor());
+                     });
   verb->add_option("--format", command->formats, "Format of the weights: f32, q8_0, int4:g32, …")
       ->delimiter(',');
   verb->add_option("--rows", command->rows, "Number of rows of activations")
@@ -77,10 +78,11 @@ void add_bench_gemm(CLI::App& bench, Context& context) {
       ->check(whole_number(1));
   verb->add_option("--shape", command->shapes, "Shape of the weights as OUTPUTSxDEPTH")
       ->delimiter(',');
-  verb->add_option("--cache", command->cache,
-                   "cold: weights that are in no cache; hot: always the same weights; or both")
+  verb->add_option(
+          "--cache", command->cache,
+          "cold: the weights are in no cache; hot: always the same weights; both: measure both")
       ->check(CLI::IsMember({"cold", "hot", "both"}));
-  verb->add_option("--against", command->against, "Contestants to compare to: torch")
+  verb->add_option("--against", command->against, "Libraries to compare with: torch")
       ->delimiter(',');
 }
 

@@ -10,16 +10,16 @@ namespace {
 
 void add_speculation_options(CLI::App& verb, bench::BenchSpecOptions& spec, std::string& depth) {
   verb.add_option("--spec", spec.acceptances,
-                  "Measure speculation instead, beside decoding without it, with drafts that are"
-                  " right with these probabilities")
+                  "Measure speculative decoding and plain decoding instead, with drafts that are "
+                  "correct with these probabilities")
       ->delimiter(',');
   verb.add_option("--spec-sequences", spec.sequences,
-                  "Numbers of sequences that decode with --spec")
+                  "Numbers of sequences that decode together with --spec")
       ->delimiter(',')
       ->capture_default_str();
-  verb.add_option("--spec-tokens", spec.tokens, "Tokens of each sequence with --spec")
+  verb.add_option("--spec-tokens", spec.tokens, "Number of tokens of each sequence with --spec")
       ->capture_default_str();
-  verb.add_option("--spec-k", depth, "Drafts of a round with --spec, 1 to 16, or auto")
+  verb.add_option("--spec-k", depth, "Number of drafts per round with --spec, 1 to 16, or auto")
       ->capture_default_str();
 }
 
@@ -55,25 +55,27 @@ void add_bench_llm(CLI::App& bench, Context& context) {
                    "Type of the weights with --shape: q8_0, q4_0, q4_k, q5_k, q6_k, q4_k_m")
       ->delimiter(',')
       ->capture_default_str();
-  verb->add_option("--pp", options->prompts, "Numbers of prompt tokens, each measured as a prefill")
+  verb->add_option("--pp", options->prompts,
+                   "Prompt lengths in tokens; the prefill of each is measured")
       ->delimiter(',')
       ->capture_default_str();
   verb->add_flag("--score", options->score,
-                 "Also score the token behind each of the prompts, as hone eval does");
+                 "Also score the next token after each prompt token, as hone eval does");
   verb->add_option("--tg", options->generate,
-                   "Numbers of generated tokens, each measured as a decode")
+                   "Numbers of tokens to generate; the decode of each is measured")
       ->delimiter(',')
       ->capture_default_str();
-  verb->add_option("--depth", options->depths, "Number of tokens in the cache before")
+  verb->add_option("--depth", options->depths,
+                   "Numbers of tokens in the KV cache before decoding starts")
       ->delimiter(',')
       ->capture_default_str();
   verb->add_option("--prefix", options->prefixes,
-                   "Numbers of prompt tokens that requests share, each measured as the time to the "
-                   "first token with and without them in the cache")
+                   "Numbers of prompt tokens that requests share; measures the time to the first "
+                   "token with and without them in the KV cache")
       ->delimiter(',');
   verb->add_option("--beside-prompt", options->beside,
-                   "Lengths of prompts that are computed while the sequences of --batch decode, "
-                   "each measured as the time between the tokens of these")
+                   "Lengths of prompts that are prefilled while the sequences of --batch decode; "
+                   "measures the time between decoded tokens")
       ->delimiter(',');
   add_runtime_options(*verb, *runtime);
   add_weight_options(*verb, *weights);
@@ -81,10 +83,12 @@ void add_bench_llm(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->capture_default_str();
   verb->add_flag("--sampled", options->sampled,
-                 "Decode also at temperature 1, without and with top-p");
-  verb->add_option("--json-schema", options->json_schema,
-                   "Decode also under this JSON schema (its text), which must not let texts end");
-  verb->add_option("--against", options->against, "Peers to compare to: llama_cpp, ik_llama_cpp")
+                 "Also decode at temperature 1, without and with top-p");
+  verb->add_option(
+      "--json-schema", options->json_schema,
+      "Also decode under this JSON schema, given as text; it must not allow the output to end");
+  verb->add_option("--against", options->against,
+                   "Programs to compare with: llama_cpp, ik_llama_cpp")
       ->delimiter(',');
   add_speculation_options(*verb, *spec, *depth);
 }

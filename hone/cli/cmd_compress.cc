@@ -61,18 +61,18 @@ void add_compress(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand("compress", "Make a smaller copy of a model");
   verb->add_option("MODEL", options->model, "Model to compress; it is not modified")->required();
   verb->add_option("-o,--out", options->out, "Folder for the compressed copy")->required();
-  verb->add_option(
-      "--quantize", options->quantize,
-      concat("For example int4:g32; ", compress::kPassSpecs, "; :noclip disables the clip search"));
+  verb->add_option("--quantize", options->quantize,
+                   concat("Quantization of the weights, for example int4:g32; ",
+                          compress::kPassSpecs, "; :noclip disables the clip search"));
   verb->add_option("--tokenizer", options->tokenizer,
                    "Tokenizer to use instead of the model's own, if any");
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
-  verb->add_option("--data", options->data,
-                   "Text whose held-out part the quality card uses (default: embedded stories)");
   verb->add_option(
-          "--on-fail", options->on_fail,
-          "If a gate does not hold: skip the pass, stop, or keep it (default: the recipe's "
-          "setting, or keep with --quantize)")
+      "--data", options->data,
+      "Text for the quality card, which uses its held-out part (default: embedded stories)");
+  verb->add_option("--on-fail", options->on_fail,
+                   "What to do if a gate fails: skip the pass, stop, or keep the pass (default: "
+                   "the recipe's setting, or keep with --quantize)")
       ->check(CLI::IsMember({"skip", "stop", "keep"}));
   add_trace_option(*verb, context);
   verb->callback([options, &context] { run(*options, context); });

@@ -35,16 +35,16 @@ void add_convert(CLI::App& program, Context& context) {
       "Convert a model to another format: Hugging Face folder, hone's artifact, GGUF, llama2.c");
   auto options = std::make_shared<app::ConvertOptions>();
   verb->add_option("in", options->in,
-                   "Model folder, *.gguf (any part of a split one) or llama2.c *.bin")
+                   "Model folder, *.gguf (any part of a split model) or llama2.c *.bin")
       ->required();
   verb->add_option("out", options->out, "*.gguf, *.bin, or a folder")->required();
   verb->add_option("--dtype", options->dtype,
-                   "f32, f16, bf16, q8_0 or q4_0 (default: keep the type of each tensor; a folder "
-                   "has quantized ones as f16 or bf16)");
+                   "Type of the weights: f32, f16, bf16, q8_0 or q4_0 (default: keep the type of "
+                   "each tensor; a Hugging Face folder stores quantized tensors as f16 or bf16)");
   verb->add_option("--to", options->to,
-                   "hf, hone (hone's artifact, a folder with codes), gguf or llama2c (default: "
-                   "according to the name of the output; a folder is hf, or hone if --dtype is "
-                   "quantized)");
+                   "Output format: hf, hone (hone's artifact, a folder with quantized codes), gguf "
+                   "or llama2c (default: according to the name of the output; a folder is hf, or "
+                   "hone if --dtype is quantized)");
   verb->add_option("--tokenizer", options->tokenizer,
                    "Tokenizer to use instead of the model's own, if any");
   verb->callback([&context, options] {

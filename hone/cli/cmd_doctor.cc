@@ -12,7 +12,7 @@ void add_doctor(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand("doctor", "Describe what this machine can do");
   auto measure = std::make_shared<bool>(false);
   verb->add_flag("--measure", *measure,
-                 "Measure memory bandwidth and peak arithmetic (takes seconds)");
+                 "Measure memory bandwidth and peak arithmetic throughput (takes seconds)");
   verb->callback([&context, measure] {
     const auto measurer = measure::make_measurer();
     const Json diagnosis = app::diagnose(context.executor(), *measurer, *measure);

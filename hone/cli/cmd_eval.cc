@@ -35,21 +35,20 @@ struct EvalCommand {
 void add_options(CLI::App& verb, EvalCommand& command) {
   verb.add_option("model", command.model,
                   "Language model (folder, *.gguf or llama2.c *.bin), or folder of a classifier; "
-                  "of a run of `hone train` it is the folder model/")
+                  "for a run of `hone train`, its folder model/")
       ->required();
   auto* data = verb.add_option_group("data", "Exactly one of these options");
   data->add_option("--data", command.data,
-                   "UTF-8 text file; for a classifier a folder of images, whose held-out part is "
-                   "used, or leaves: those that it was trained on");
+                   "UTF-8 text file; for a classifier, a folder of images (its held-out part is "
+                   "used), or leaves: the synthetic leaf images of its training");
   command.text_options.push_back(
-      data->add_option("--token-ids", command.ids_file, "FILE with a JSON array of ids"));
+      data->add_option("--token-ids", command.ids_file, "FILE with a JSON array of token ids"));
   data->require_option(1);
   verb.add_flag("--all", command.all,
-                "Use all of the data: of a folder every image instead of the held-out part, of "
-                "leaves also those that the model was trained on; of a text every token, which is "
-                "the default");
+                "Use all data: every image of a folder instead of the held-out part, also the "
+                "training images of leaves, and every token of a text (the default)");
   verb.add_option("--baseline", command.baseline,
-                  "Model to compare to, token by token or image by image");
+                  "Model to compare with, token by token or image by image");
 }
 
 void add_text_options(CLI::App& verb, EvalCommand& command) {
@@ -73,15 +72,15 @@ void add_text_options(CLI::App& verb, EvalCommand& command) {
 void add_vision_options(CLI::App& verb, EvalCommand& command) {
   const auto keep = [&](CLI::Option* option) { command.vision_options.push_back(option); };
   keep(verb.add_option("--ece-bins", command.vision.ece_bins,
-                       "Of a classifier: bins of the calibration error")
+                       "For a classifier: number of bins of the calibration error")
            ->check(whole_number(1, 1000))
            ->capture_default_str());
   keep(verb.add_option("--neighbors", command.vision.neighbors,
-                       "Of a ResNet: nearest images that vote on the class of each")
+                       "For a ResNet: number of nearest images that vote on each image's class")
            ->check(whole_number(1))
            ->capture_default_str());
   keep(verb.add_option("--report", command.report,
-                       "Of a classifier: write charts, and the parts of images, to FILE as HTML")
+                       "For a classifier: write charts and the parts of images to FILE as HTML")
            ->check(not_empty()));
 }
 

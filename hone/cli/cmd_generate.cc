@@ -49,25 +49,26 @@ infer::LogitBias parse_bias(const std::string& text) {
 
 void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
   verb.add_option("model", command.job.model,
-                  "Model folder, *.gguf (any part of a split one) or llama2.c *.bin")
+                  "Model folder, *.gguf (any part of a split model) or llama2.c *.bin")
       ->required();
   auto* prompt = verb.add_option_group("prompt", "Exactly one of these options");
   prompt->add_option("-p,--prompt", command.prompt, "The prompt");
   prompt->add_option("-f,--file", command.prompt_file, "File with the prompt")->check(not_empty());
   prompt
       ->add_option("--prompt-ids", command.ids_file,
-                   "FILE with a JSON array of token ids, or what hone tokenize --json printed; "
-                   "used unchanged")
+                   "FILE with a JSON array of token ids, or with the output of hone tokenize "
+                   "--json; the ids are used unchanged")
       ->check(not_empty());
   prompt
       ->add_option("--prompts", command.batch.prompts,
-                   "FILE with one JSON object a line, each answered by one (docs/generate.md)")
+                   "FILE with one JSON object per line; each gets one JSON object as its result "
+                   "(docs/generate.md)")
       ->check(not_empty());
   prompt->require_option(1);
   verb.add_flag("--no-bos", command.no_bos, "Do not add BOS, even if the tokenizer does");
   verb.add_flag("--parse-special", command.job.parse_special,
-                "Turn special tokens in the text of prompts into their ids, as a chat template "
-                "that you have written out needs");
+                "Convert special tokens in the prompt text to their ids, for prompts with a "
+                "written-out chat template");
   verb.add_flag("--echo", command.job.echo, "Start the output with the prompt");
   verb.add_option("--tokenizer", command.job.engine.tokenizer,
                   "Tokenizer to use instead of the model's own, if any")
@@ -85,17 +86,17 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
       ->check(whole_number(0));
   verb.add_option("--stop", request.stop, "Stop before this string (may be repeated)")
       ->allow_extra_args(false);
-  verb.add_option("--timeout", request.timeout_s,
-                  "Seconds after which a text ends where it is, or fails if it has no token yet"
-                  " (0 means never)")
+  verb.add_option(
+          "--timeout", request.timeout_s,
+          "Seconds after which generation stops, or fails if it has no token yet (0 means never)")
       ->check(number_from(0, 1e9));
   verb.add_flag("--ignore-eos", request.ignore_eos, "Do not end the text at stop tokens");
   verb.add_option("--json-schema", command.json_schema,
-                  "FILE or TEXT of a JSON schema that the generated text satisfies")
+                  "JSON schema that the generated text must satisfy, as FILE or TEXT")
       ->check(not_empty("a schema or its file"));
-  verb.add_flag("--schema-ignore-unsupported", request.ignores_unsupported_schema,
-                "Ignore the keywords of a schema that cannot be enforced, and name them "
-                "(default: refuse the schema)");
+  verb.add_flag(
+      "--schema-ignore-unsupported", request.ignores_unsupported_schema,
+      "Ignore schema keywords that cannot be enforced, and name them (default: reject the schema)");
 }
 
 void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
@@ -121,7 +122,8 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
   verb.add_option("--frequency-penalty", sampling.frequency_penalty,
                   "Penalty per occurrence in the output")
       ->check(number_from(-2, 2));
-  verb.add_option("--logit-bias", command.logit_bias, "ID:VALUE added to a logit (may be repeated)")
+  verb.add_option("--logit-bias", command.logit_bias,
+                  "Add VALUE to the logit of token ID, as ID:VALUE (may be repeated)")
       ->allow_extra_args(false);
   verb.add_flag("--no-model-defaults", command.no_model_defaults,
                 "Ignore the model's generation_config.json");
@@ -134,13 +136,14 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
   infer::EngineOptions& engine = command.job.engine;
   add_runtime_options(verb, command.runtime);
   add_weight_options(verb, command.weights);
-  verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's context)")
+  verb.add_option("--ctx", engine.context, "Context length in tokens (default: the model's)")
       ->check(whole_number(0));
   verb.add_option("--kv-mb", command.kv_mb,
-                  "MiB (2^20 bytes) for the KV cache (default: half of the free memory, at most "
-                  "what is needed)")
+                  "MiB (2^20 bytes) for the KV cache (default: what is needed, at most half of the "
+                  "free memory)")
       ->check(whole_number(1, Index{1} << 30));
-  verb.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens per step")
+  verb.add_option("--prefill-chunk", engine.prefill_chunk,
+                  "Number of prompt tokens per prefill step")
       ->check(whole_number(1))
       ->capture_default_str();
 }
@@ -149,11 +152,12 @@ void add_draft_options(CLI::App& verb, GenerateCommand& command) {
   CLI::Option* draft =
       verb.add_option(
               "--draft", command.draft,
-              "Guess tokens and verify several at once: 'ngram' guesses from the text itself,"
-              " a MODEL with the same vocabulary by decoding")
+              "Speculative decoding: guess several tokens and verify them at once; 'ngram' guesses "
+              "from the text itself, a MODEL with the same vocabulary guesses by decoding")
           ->check(not_empty("ngram or a model"));
   verb.add_option("--spec-k", command.spec_depth,
-                  "Number of guesses in a step with --draft, 1 to 16, or auto: as many as pay")
+                  "Number of guesses per step with --draft: 1 to 16, or auto: as many as make "
+                  "decoding faster")
       ->needs(draft)
       ->capture_default_str();
   verb.add_option(
@@ -181,11 +185,11 @@ void read_draft_options(const GenerateCommand& command, bool wants_same_text,
 void add_batch_options(CLI::App& verb, GenerateCommand& command) {
   CLI::Option* prompts = verb.get_option("--prompts");
   verb.add_option("--output", command.batch.output,
-                  "FILE for the results of --prompts; it must not exist (default: stdout)")
+                  "FILE for the results of --prompts; it must not exist yet (default: stdout)")
       ->check(not_empty())
       ->needs(prompts);
   verb.add_flag("--resume", command.batch.resume,
-                "Continue the results that a stopped job left in OUTPUT.partial, if any")
+                "Continue from the results that an interrupted job left in OUTPUT.partial, if any")
       ->needs(verb.get_option("--output"));
   verb.add_option("--max-sequences", command.job.engine.max_sequences,
                   "Number of prompts of --prompts that run together")

@@ -12,8 +12,9 @@ void add_inspect(CLI::App& program, Context& context) {
   CLI::App* verb =
       program.add_subcommand("inspect", "Describe a model file; -v lists every tensor");
   auto options = std::make_shared<app::InspectOptions>();
-  verb->add_option("file", options->file,
-                   "Model folder, also of a classifier, *.gguf, llama2.c *.bin or *.safetensors")
+  verb->add_option(
+          "file", options->file,
+          "Folder of a language model or classifier, *.gguf, llama2.c *.bin or *.safetensors")
       ->required();
   verb->add_option("--tokenizer", options->tokenizer,
                    "Tokenizer to use instead of the model's own, if any");

@@ -57,7 +57,7 @@ void add_tokenize(CLI::App& program, Context& context) {
   verb->add_flag("--no-bos", options->no_bos, "Do not add BOS and EOS, even if the model does");
   verb->add_flag("--decode", options->decode, "Convert ids to text");
   verb->add_flag("--parse-special", options->parse_special,
-                 "Turn special tokens in the text into their ids; with --decode, print them");
+                 "Convert special tokens in the text to their ids; with --decode, print them");
   verb->callback([options, &context] { run_tokenize(*options, context); });
 }
 

@@ -7,7 +7,7 @@ namespace hone::cli {
 
 void add_trace_option(CLI::App& verb, Context& context) {
   verb.add_option("--trace", context.common.trace,
-                  "Write a Chrome trace of what takes time, with sizes, to FILE")
+                  "Write a Chrome trace of operations, with times and sizes, to FILE")
       ->check(not_empty());
 }
 

@@ -17,12 +17,12 @@ infer::WeightOptions WeightChoice::options() const {
 
 void add_weight_options(CLI::App& verb, WeightChoice& choice) {
   verb.add_option("--weights", choice.format,
-                  "Type of the matrices in memory: file (as stored), q8 or q4 (f32, f16 and bf16 "
-                  "ones are quantized on loading, as hone convert does)")
+                  "Type of the weight matrices in memory: file (as stored), q8 or q4 (f32, f16 and "
+                  "bf16 matrices are quantized while loading, as hone convert does)")
       ->check(CLI::IsMember({"file", "q8", "q4"}))
       ->capture_default_str();
   verb.add_option("--pack-cache", choice.pack_cache,
-                  "FOLDER that keeps packed weights for later starts, which map them")
+                  "FOLDER that keeps packed weights; later starts map them into memory")
       ->check(not_empty());
 }
 

@@ -43,7 +43,7 @@ struct SamplingParams {
 };
 
 // Throws Error{InvalidArgument} that names the parameter unless temperature is 0…5, top_p (0, 1],
-// min_p [0, 1], top_k 0…vocab, presence and frequency -2…2, repetition 0.1…10, and there are at
+// min_p [0, 1], top_k at least 0, presence and frequency -2…2, repetition 0.1…10, and there are at
 // most 1024 biases of -100…100.
 void validate(const SamplingParams& sampling, Index vocab_size);
 

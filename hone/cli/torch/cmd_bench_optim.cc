@@ -16,13 +16,14 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
                                     bench::bench_optim(*options, run);
                                   });
   verb->add_option("--sizes", options->sizes,
-                   "Tensors x elements, or guide for the five sizes of the TAM guide")
+                   "Tensors x elements, or guide for the five sizes in the TAM guide")
       ->delimiter(',')
       ->capture_default_str();
-  verb->add_flag(
-      "--fresh-gradients", options->fresh_gradients,
-      "Replace the gradients by new tensors before every step, as zero_grad() does in a loop");
-  verb->add_option("--device", options->device, "cpu, cuda or cuda:N")->capture_default_str();
+  verb->add_flag("--fresh-gradients", options->fresh_gradients,
+                 "Replace the gradients with new tensors before every step, as zero_grad() does in "
+                 "a training loop");
+  verb->add_option("--device", options->device, "Device: cpu, cuda or cuda:N")
+      ->capture_default_str();
   return verb;
 }
 
@@ -31,19 +32,20 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
 void add_bench_optim(CLI::App& bench, Context& context) {
   const OptimCommand options = std::make_shared<bench::BenchOptimOptions>();
   CLI::App* verb =
-      add_verb(bench, context, "optim", "Measure optimizer steps and LibTorch's", options);
+      add_verb(bench, context, "optim", "Measure optimizer steps of hone and LibTorch", options);
   verb->add_option("--op", options->rules,
-                   concat("Rules: ", bench::optim_rule_names(),
-                          "; the suffix _bf16 or _8bit selects the type of the state"))
+                   concat("Optimizers: ", bench::optim_rule_names(),
+                          "; the suffix _bf16 or _8bit selects the type of the optimizer state"))
       ->delimiter(',')
       ->capture_default_str();
-  verb->add_option("--impl", options->ours, "hone, hone_foreach, hone_for_loop")
+  verb->add_option("--impl", options->ours,
+                   "hone's implementations: hone, hone_foreach, hone_for_loop")
       ->delimiter(',')
       ->capture_default_str();
   verb->add_option("--against", options->against,
-                   "torch_optim, aten_fused, aten_chain, elementwise, own; for AdamW also "
-                   "processes of torch_compile, bitsandbytes_32bit, bitsandbytes_8bit, "
-                   "torchao_8bit, torchao_4bit, deepspeed")
+                   "Compare with torch_optim, aten_fused, aten_chain, elementwise, own; for AdamW "
+                   "also, in their own processes, torch_compile, bitsandbytes_32bit, "
+                   "bitsandbytes_8bit, torchao_8bit, torchao_4bit, deepspeed")
       ->delimiter(',')
       ->capture_default_str();
 }
@@ -52,11 +54,10 @@ void add_bench_amp(CLI::App& bench, Context& context) {
   const OptimCommand options = std::make_shared<bench::BenchOptimOptions>();
   options->rules = {"amp_adamw"};
   options->against = {"torch_optim", "own"};
-  add_verb(
-      bench, context, "amp",
-      "Measure the mixed-precision step (unscale, finite check, clip, AdamW), LibTorch's chain "
-      "and AdamW alone",
-      options);
+  add_verb(bench, context, "amp",
+           "Measure the mixed-precision step (unscale, finite check, clip, AdamW), the same chain "
+           "in LibTorch, and AdamW alone",
+           options);
 }
 
 }  // namespace hone::cli

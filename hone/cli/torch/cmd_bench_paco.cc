@@ -7,7 +7,7 @@ namespace hone::cli {
 void add_bench_paco(CLI::App& bench, Context& context) {
   const auto options = std::make_shared<bench::BenchPacoOptions>();
   CLI::App* verb = add_bench_verb(bench, context, "paco",
-                                  "Measure the losses of PaCo-2 and dense formulations of them",
+                                  "Measure the losses of PaCo-2 and their dense formulations",
                                   [&context, options](bench::BenchRun& run, Measurer&) {
                                     options->threads = context.common.threads;
                                     bench::bench_paco(*options, run);
@@ -15,13 +15,13 @@ void add_bench_paco(CLI::App& bench, Context& context) {
   verb->add_option("--batch-size", options->batches, "Images per batch")
       ->delimiter(',')
       ->capture_default_str();
-  verb->add_option("--parts", options->parts, "Parts of an image in each view")
+  verb->add_option("--parts", options->parts, "Parts per image in each view")
       ->capture_default_str();
-  verb->add_option("--dim", options->dim, "Numbers of a part")->capture_default_str();
+  verb->add_option("--dim", options->dim, "Dimension of a part")->capture_default_str();
   verb->add_flag("--whole-step", options->whole_step,
                  "Also measure training steps of ResNet-18 at 224 pixels and ResNet-20 at 64, and "
-                 "what share of them the losses take");
-  verb->add_option("--against", options->against, "dense, operators, loops")
+                 "the share of a step that the losses take");
+  verb->add_option("--against", options->against, "Compare with dense, operators, loops")
       ->delimiter(',')
       ->capture_default_str();
 }

@@ -130,11 +130,12 @@ void add_classify(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand(
       "classify", "Classify images, or measure a classifier as `hone eval` does");
   verb->add_option("MODEL", options->model,
-                   "Model folder that `hone train vision` wrote: model/ in that of the run")
+                   "Model folder written by `hone train vision`: model/ in the run's folder")
       ->required();
   verb->add_option("IMAGE", options->images, "Image files: JPEG, PNG, PGM or PPM");
-  verb->add_option("--data", options->data,
-                   "Folder as for `hone train vision`, or leaves: prints the card of `hone eval`");
+  verb->add_option(
+      "--data", options->data,
+      "Folder as for `hone train vision`, or leaves; prints the same results as `hone eval`");
   verb->add_option("--top", options->top, "Number of classes to print for each image")
       ->check(whole_number(1))
       ->capture_default_str();

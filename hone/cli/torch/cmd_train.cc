@@ -222,8 +222,9 @@ void add_job(CLI::App& verb, Context& context, const Job& made) {
   auto options = std::make_shared<TrainCommand>();
   CLI::App* job = verb.add_subcommand(made.name, made.about);
   job->add_option("--config", options->config, "TOML file (docs/config.md)");
-  job->add_option("--set", options->set,
-                  "key=value over file, --data and --seed, e.g. lr.peak=0.002");
+  job->add_option(
+      "--set", options->set,
+      "Set a key=value, which overrides the file, --data and --seed, e.g. lr.peak=0.002");
   job->add_option("--data", options->data, made.data)->check(not_empty());
   job->add_option("--init", options->init, made.init)->check(not_empty());
   job->add_option("--out", options->out, "Folder of the run")
@@ -231,20 +232,21 @@ void add_job(CLI::App& verb, Context& context, const Job& made) {
       ->capture_default_str();
   CLI::Option* minutes =
       job->add_option("--minutes", options->minutes,
-                      "Fix the number of steps from a few measured ones, to end in about this time "
-                      "before the validation on all held-out data")
+                      "Choose the number of steps, from a few measured steps, so that training "
+                      "takes about this long before the validation on all held-out data")
           ->check(positive_number());
-  CLI::Option* resume =
-      job->add_flag("--resume", options->resume, "Go on from the newest whole checkpoint in --out")
-          ->excludes(minutes);
-  job->add_flag("--fresh", options->fresh, "Train again although a run is in --out, and replace it")
+  CLI::Option* resume = job->add_flag("--resume", options->resume,
+                                      "Continue from the newest complete checkpoint in --out")
+                            ->excludes(minutes);
+  job->add_flag("--fresh", options->fresh,
+                "Train again even if --out has a run, and replace that run")
       ->excludes(resume);
   job->add_flag("--memory-report", options->memory_report,
-                "Only print the memory that a step takes")
+                "Only print the memory that a training step takes")
       ->excludes(minutes);
   job->add_flag("--find-batch-size", options->find_batch_size,
-                "That, and the largest trainer.micro_batch that fits in 0.9 of the free memory, or "
-                "in trainer.max_memory_mb")
+                "Print the memory report and the largest trainer.micro_batch that fits in 0.9 of "
+                "the free memory, or in trainer.max_memory_mb")
       ->excludes(minutes);
   add_trace_option(*job, context);
   job->callback([options, run = made.run, &context] { run(*options, context); });
@@ -257,21 +259,22 @@ void add_train(CLI::App& program, Context& context) {
   verb->require_subcommand(1);
   add_job(*verb, context,
           {.name = "lm",
-           .about = "Train a small language model, from its tokenizer on or from a trained model",
+           .about = "Train a small language model and its tokenizer from scratch, or continue from "
+                    "a trained model",
            .data = "Text file, folder of texts or JSON lines (default: embedded stories)",
-           .init = "Start from this model, its tokenizer included: Hugging Face folder, GGUF or "
-                   "llama2.c file, or folder of a finished run",
+           .init = "Start from this model and its tokenizer: Hugging Face folder, GGUF or llama2.c "
+                   "file, or folder of a finished run",
            .run = run_lm});
   add_job(*verb, context,
           {.name = "vision",
-           .about = "Train a classifier of images",
-           .data = "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each "
-                   "class; or leaves: drawn leaves (docs/guide-vision.md)",
+           .about = "Train an image classifier",
+           .data = "Folder with MNIST's IDX files, CIFAR-10's batches, or one folder of images per "
+                   "class; or leaves: synthetic leaf images (docs/guide-vision.md)",
            .init = kImageInit,
            .run = run_vision});
   add_job(*verb, context,
           {.name = "paco",
-           .about = "Train a classifier of fine-grained images with part contrast (PaCo-2)",
+           .about = "Train a fine-grained image classifier with part contrast (PaCo-2)",
            .data = "Images as for train vision (docs/guide-paco.md)",
            .init = kImageInit,
            .run = run_paco});

@@ -44,23 +44,23 @@ void run(const TuneCommand& options, Context& context) {
 
 void add_tune(CLI::App& program, Context& context) {
   auto options = std::make_shared<TuneCommand>();
-  CLI::App* verb =
-      program.add_subcommand("tune", "Search replacements of a model's layers and measure them");
+  CLI::App* verb = program.add_subcommand(
+      "tune", "Search for replacements of a model's layers and measure them");
   verb->add_option("MODEL", options->model,
                    "Language model (folder, GGUF or llama2.c file, or run) or folder of a "
                    "classifier; it is not modified. With --check, the folder of a search")
       ->required();
   CLI::Option* space = verb->add_option("--space", options->space,
-                                        "TOML file of what to try (docs/guide-layers.md)");
+                                        "TOML file with the search space (docs/guide-layers.md)");
   verb->add_option("--data", options->data,
-                   "UTF-8 text, or stories for the embedded ones; for a classifier a folder of "
-                   "images, whose held-out part is used, or leaves")
+                   "UTF-8 text, or stories for the embedded stories; for a classifier, a folder of "
+                   "images (its held-out part is used), or leaves")
       ->required()
       ->check(not_empty());
   CLI::Option* out =
       verb->add_option("-o,--out", options->out, "Folder for the search, its result and the model");
   verb->add_flag("--check", options->check,
-                 "Only measure the model of a finished search again, against its limit")
+                 "Only measure the model of a finished search again and check its limit")
       ->excludes(space)
       ->excludes(out);
   add_trace_option(*verb, context);

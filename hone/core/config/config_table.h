@@ -145,7 +145,7 @@ void check_same_run(const Json& recorded, Config config) {
 
 void check_range(std::string_view key, Index value, Index low, Index high);
 void check_range(std::string_view key, double value, double low, double high);
-// The same as checks of entries. `value` and what `known` views outlive them.
+// The same as a check of an entry. `value` must outlive it.
 ConfigCheck in_range(const Index& value, Index low, Index high);
 ConfigCheck in_range(const double& value, double low, double high);
 // Throws "[key] expected a, b or c, got …" unless `value` is in `known`.

@@ -13,18 +13,18 @@ void add_entries(ConfigEntries& entries, AmpConfig& amp) {
   const std::string unscaled =
       amp.precision == "fp16" ? std::string() : concat("amp.precision = ", amp.precision);
   const EntryAdder add{entries, unscaled};
-  entries.push_back(
-      {"amp.precision", &amp.precision,
-       "what forward and backward passes multiply in; weights, gradients and state stay fp32. "
-       "fp32; bf16; fp16, with a loss scale; auto: bf16 where a few steps show it faster, else "
-       "fp32"});
-  add("amp.init_scale", &amp.init_scale, "loss scale of fp16 at the first step");
+  entries.push_back({"amp.precision", &amp.precision,
+                     "type of the products in forward and backward passes; weights, gradients and "
+                     "state stay in fp32. fp32; bf16; fp16, with a loss scale; auto: bf16 if a few "
+                     "measured steps are faster with it, else fp32"});
+  add("amp.init_scale", &amp.init_scale, "loss scale of fp16 in the first step");
   add("amp.dynamic", &amp.dynamic,
-      "fp16: the loss scale halves after a step whose gradients overflow; false: it stays. Such a "
-      "step is skipped either way");
+      "fp16: halve the loss scale after a step whose gradients overflow; false: keep it constant. "
+      "Such a step is skipped either way");
   add("amp.growth_interval", &amp.growth_interval,
-      "fp16: steps without overflow after which the loss scale doubles");
-  add("amp.hysteresis", &amp.hysteresis, "fp16: overflow steps before the loss scale halves");
+      "fp16: steps without overflow after which the loss scale is doubled");
+  add("amp.hysteresis", &amp.hysteresis,
+      "fp16: steps with overflow before the loss scale is halved");
 }
 
 void check_config(const AmpConfig& amp) {

@@ -45,7 +45,7 @@ class AmpStats {
                     const Clock& clock = steady_clock());
 
   [[nodiscard]] Timer time(AmpPhase phase) { return Timer(*this, phase); }
-  // Call it after every update(). It stores 32 bytes per step.
+  // Call it after every update(). It stores an AmpStep per step.
   void record(Index step, const ScaleUpdate& update);
   void record(const AmpStep& step) { history_.push_back(step); }
   // Adds the gradients of a step to the range statistics. Ignores gradients with an inf or NaN:

@@ -79,41 +79,42 @@ void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
   };
   add("optim.name", &optim.name, join_choices(names_of(rules)));
   add("optim.weight_decay", &optim.weight_decay,
-      concat("of matrices; norm gains and biases have none. Decoupled: ",
+      concat("weight decay of matrices; norm gains and biases have none. Decoupled for ",
              join_names(decoupled_names()),
              "; L2 for the others. auto: ", list_defaults(rules, &RuleDefaults::weight_decay)));
   add_read("optim.beta1", &optim.beta1, "decay of the first moment");
   add_read("optim.beta2", &optim.beta2,
-           concat("decay of the second moment, or of the only one. auto: ",
+           concat("decay of the second moment, or of the only moment. auto: ",
                   list_defaults(rules, &RuleDefaults::beta2, "optim.beta2")));
   add_read("optim.eps", &optim.eps,
-           "added to the root of the second moment or of a sum of squares, and to TAM's damping");
+           "epsilon added to the square root of the second moment or of a sum of squares, and to "
+           "TAM's damping");
   add_read("optim.momentum", &optim.momentum, "momentum");
-  add_read("optim.nesterov", &optim.nesterov, "looks ahead, with a momentum above 0");
+  add_read("optim.nesterov", &optim.nesterov, "use Nesterov momentum; needs a momentum above 0");
   add_read("optim.decay_rate", &optim.decay_rate, "decay of TAM's smoothed correlation");
   add_read("optim.correlation_method", &optim.correlation_method,
-           "cosine of momentum and gradient: manual or cosine_similarity: one per tensor; "
-           "vectorized: one per row; auto: by shape (docs/optimizers.md)");
+           "how TAM computes the cosine of momentum and gradient: manual or cosine_similarity: one "
+           "per tensor; vectorized: one per row; auto: by shape (docs/optimizers.md)");
   add_read("optim.fixed_damping", &optim.fixed_damping,
-           "TAM's damping held at this instead of following the correlation; 0: off");
+           "fixed value of TAM's damping, which otherwise follows the correlation; 0: off");
   add_read("optim.large_tensor_threshold", &optim.large_tensor_threshold,
-           "elements above which correlation_method auto leaves manual");
+           "number of elements above which correlation_method auto no longer uses manual");
   const bool is_auto = optim.correlation_method == "auto" || optim.preset != kNoPreset;
   if (entries.back().ignored_by.empty() && !is_auto) {
     entries.back().ignored_by = concat("optim.correlation_method = ", optim.correlation_method);
   }
   add_read("optim.checked", &optim.checked,
-           "steps that change nothing unless every new value is finite");
+           "a step changes nothing unless every new value is finite");
   add("optim.preset", &optim.preset,
-      concat("none, or values for the keys that were not given: high_performance: "
-             "correlation_method auto; stable: checked; large_model: vectorized; memory_limited: "
+      concat("none, or values for the keys that are not set: high_performance: correlation_method "
+             "auto; stable: checked; large_model: correlation_method vectorized; memory_limited: "
              "checked, state_dtype bf16; for_model_size: by the number of parameters "
              "(docs/optimizers.md) (",
              readers_of("optim.preset"), ")"));
   entries.back().fixed_in_run = false;  // what it stands for is recorded and fixed
   add("optim.state_dtype", &optim.state_dtype,
-      "what moments are kept in: fp32, bf16 or 8bit; with 8bit small tensors and the embedding "
-      "matrix stay fp32");
+      "type in which moments are stored: fp32, bf16 or 8bit; with 8bit, small tensors and the "
+      "embedding matrix stay in fp32");
 }
 
 void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules,
@@ -126,19 +127,20 @@ void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules,
     }
   };
   add("lr.schedule", &lr.schedule,
-      "cosine or linear: from peak to final_ratio of it after the warm-up; constant: peak after "
-      "the warm-up; one_cycle: from peak/25 to peak, then to final_ratio of it");
+      "cosine or linear: falls from peak to final_ratio of it after the warm-up; constant: stays "
+      "at peak after the warm-up; one_cycle: rises from peak/25 to peak, then falls to final_ratio "
+      "of it");
   add("lr.peak", &lr.peak,
       concat("highest learning rate; 0: ", list_defaults(rules, &RuleDefaults::peak), peak_note));
   add("lr.warm_up_steps", &lr.warm_up_steps,
-      "steps of linear warm-up of cosine, linear and constant", {"cosine", "linear", "constant"});
+      "steps of linear warm-up for cosine, linear and constant", {"cosine", "linear", "constant"});
   add("lr.final_ratio", &lr.final_ratio,
-      "learning rate at the end of cosine, linear and one_cycle, as a share of peak",
+      "final learning rate of cosine, linear and one_cycle, as a fraction of peak",
       {"cosine", "linear", "one_cycle"});
-  add("lr.rise", &lr.rise, "share of the steps in which one_cycle rises", {"one_cycle"});
+  add("lr.rise", &lr.rise, "fraction of the steps in which one_cycle rises", {"one_cycle"});
   add("lr.cycle_momentum", &lr.cycle_momentum,
-      concat("one_cycle moves momentum (", readers_of("optim.beta1"),
-             ": beta1) from 0.95 to 0.85 and back instead of keeping that of [optim]"),
+      concat("one_cycle moves momentum (beta1 for ", readers_of("optim.beta1"),
+             ") from 0.95 to 0.85 and back instead of keeping the value of [optim]"),
       {"one_cycle"});
 }
 

@@ -15,50 +15,48 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
   const EntryAdder add{entries};
   add_entries(entries, trainer.amp);
   add("trainer.steps", &trainer.steps,
-      "optimizer steps; --minutes replaces it. May change on resume where the learning rates of "
-      "the "
-      "steps that are done stay the same",
+      "optimizer steps; --minutes replaces it. May change on resume if the learning rates of "
+      "completed steps stay the same",
       false);
   add("trainer.micro_batch", &trainer.micro_batch, concat(words.samples, " per forward pass"));
   add("trainer.accumulation_steps", &trainer.accumulation_steps,
       "forward passes per optimizer step");
-  add("trainer.clip_norm", &trainer.clip_norm, "limit of the global gradient norm; 0: none");
+  add("trainer.clip_norm", &trainer.clip_norm, "maximum global gradient norm; 0: no limit");
   add.ignored_if(trainer.clip_value > 0, concat("trainer.clip_value = ", trainer.clip_value));
   add("trainer.clip_norm_type", &trainer.clip_norm_type,
-      "p of that norm, which the metrics have, too: a number above 0, or inf for the largest "
-      "magnitude");
+      "p of the gradient norm, for clipping and in the metrics: a number above 0, or inf for the "
+      "largest magnitude");
   add("trainer.clip_value", &trainer.clip_value,
-      "limit of the magnitude of each element of a gradient, instead of trainer.clip_norm; 0: "
-      "none");
+      "maximum magnitude of each gradient element, instead of trainer.clip_norm; 0: no limit");
   add("trainer.ema_decay", &trainer.ema_decay,
-      "moving average of the weights, which is then what is validated and exported: average <- "
-      "decay "
-      "average + (1 - decay) weight, with decays that grow from 0.1; 0: none");
+      "decay of a moving average of the weights, which is then validated and exported: average <- "
+      "decay * average + (1 - decay) * weight, with a decay that grows from 0.1 to this value; 0: "
+      "no average");
   add("trainer.seed", &trainer.seed, std::string(words.seed));
   add("trainer.validate_every", &trainer.validate_every,
       "steps between validations; 0: only at the end");
   add("trainer.checkpoint_every", &trainer.checkpoint_every,
       "steps between checkpoints; 0: only at the end", false);
   add("trainer.keep_checkpoints", &trainer.keep_checkpoints,
-      "newest checkpoints kept, besides the best one", false);
+      "number of newest checkpoints to keep, besides the best one", false);
   add("trainer.device", &trainer.device,
-      "where the model is trained: cpu; cuda, which is cuda:0; or cuda:N", false);
+      "device to train on: cpu; cuda, which is cuda:0; or cuda:N", false);
   add("trainer.max_memory_mb", &trainer.max_memory_mb, std::string(words.max_memory));
   add.ignored_if(trainer.device != "cpu", concat("trainer.device = ", trainer.device));
   add("trainer.skip_nonfinite", &trainer.skip_nonfinite,
-      "a step whose gradient is not finite is skipped, as it always is with amp.precision fp16; "
-      "false: it ends the run",
+      "skip steps whose gradient is not finite, as amp.precision fp16 always does; false: such a "
+      "step ends the run",
       false);
   add("trainer.max_skipped_steps", &trainer.max_skipped_steps,
-      "steps skipped in a row that end the run", false);
+      "number of consecutive skipped steps that ends the run", false);
   add.ignored_if(!trainer.skip_nonfinite && trainer.amp.precision != "fp16",
                  "trainer.skip_nonfinite = false");
   add("trainer.metrics", &trainer.metrics,
-      "where the row of each step goes: csv (always), jsonl, tensorboard", false);
+      "where to write the metrics of each step: csv (always), jsonl, tensorboard", false);
   add("trainer.recompute_every", &trainer.recompute_every,
-      concat("activations of ", words.parts,
-             " 0, k, 2k, ... are recomputed: they keep only their inputs for the backward pass and "
-             "are computed again there; results keep their bits; 0: none"),
+      concat("every k-th ", words.parts,
+             " (0, k, 2k, ...) keeps only its inputs and is recomputed in the backward pass; "
+             "results are bit-identical; 0: none"),
       false);
 }
 

@@ -28,7 +28,7 @@ struct TrainerConfig {
 };
 
 // Words of a job for descriptions of keys: its samples ("windows"), the effects of the seed and of
-// the memory limit, and the parts that it can recompute ("layers").
+// the memory limit, and what it can recompute ("layer").
 struct TrainerWords {
   std::string_view samples, seed, max_memory, parts;
 };

@@ -33,9 +33,9 @@
 namespace hone::optim {
 namespace {
 
+using hone::test::TemporaryFolder;
 using hone::test::Tensors;
 using hone::test::worst_difference;
-using hone::test::TemporaryFolder;
 using testing::HasSubstr;
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 using OptimizerPtr = std::shared_ptr<MultiTensorOptimizer>;
@@ -145,7 +145,7 @@ TEST(StateDict, moves_to_torch_optim_and_back) {
     save_state_dict(there.path(), *optimizer);
     write_params(there.path(), ours);
     hone::test::run_peer("tests/train/optim/peer_state_dict.py",
-                   {rule.name, there.path().string(), back.path().string(), "4", "4"});
+                         {rule.name, there.path().string(), back.path().string(), "4", "4"});
     take_steps(*optimizer, 4, 4);
     const Tensors theirs = read_params(back.path());
     EXPECT_LE(worst_difference(theirs, ours), rule.bound) << rule.name;
@@ -182,7 +182,7 @@ TEST(StateDict, reads_groups_that_torch_optim_made) {
     const auto run = [&](const TemporaryFolder& from, const TemporaryFolder& to,
                          const char* first) {
       hone::test::run_peer("tests/train/optim/peer_state_dict.py",
-                     {rule->name, from.path().string(), to.path().string(), first, "4"});
+                           {rule->name, from.path().string(), to.path().string(), first, "4"});
     };
     run(start, made, "0");
     Tensors ours = read_params(made.path());

@@ -34,10 +34,10 @@ struct TuneOutcome {
 // tuner::make_groups() and open_tuned_model() throw.
 TuneOutcome tune_layers(const TuneJob& job);
 
-// Measures the model in job.out again, on the same data, and compares it with the limit that
-// layers.json records. Throws Error{InvalidArgument} for other data and where no limit or no model
-// is recorded; Error{NotFound} and Error{CorruptFile} for what is in the folder. Uses only `out`,
-// `data`, `threads` and `stop` of the job.
+// Measures the model in job.out again and compares it with the limit that layers.json records. The
+// document has other_data if job.data is not the recorded data. Throws Error{InvalidArgument} if no
+// limit or no model is recorded, and Error{NotFound} or Error{CorruptFile} for what is in the
+// folder. Uses only `out`, `data`, `threads` and `stop` of the job.
 TuneOutcome check_tuned(const TuneJob& job);
 
 }  // namespace hone::app

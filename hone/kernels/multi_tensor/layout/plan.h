@@ -78,7 +78,8 @@ std::uint64_t layout_fingerprint(Dtype dtype, std::span<const Index> sizes,
 class MultiTensorPlan {
  public:
   // Error{InvalidArgument} naming the tensor: lists of different lengths, shapes or layouts that
-  // differ, a tensor listed twice, memory that overlaps. Error{Unsupported}: not fp32.
+  // differ, a tensor listed twice, memory that overlaps. Error{Unsupported}: a
+  // type or layout that a slot does not take.
   static MultiTensorPlan build_or_throw(const MultiTensorLists& lists);
 
   // Detects changed tensors. Returns true if this tensor is unchanged, or if only its gradient has

@@ -16,8 +16,8 @@ constexpr double kFineTuningRate = 0.02;  // as a share of the rate for new weig
 void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
   const EntryAdder add{entries};
   add("model.init", &model.init,
-      "model that training starts from: Hugging Face folder, GGUF or llama2.c file, or folder of a "
-      "finished run; the keys of [model] below and the tokenizer are then its own; empty: none");
+      "model to start training from: Hugging Face folder, GGUF or llama2.c file, or folder of a "
+      "finished run; it sets the keys of [model] below and the tokenizer; empty: none");
   add("model.hidden_size", &model.hidden_size, "width of the residual stream");
   add("model.intermediate_size", &model.intermediate_size, "width of the gated MLP");
   add("model.layers", &model.layers, "decoder layers");
@@ -25,10 +25,10 @@ void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
   add("model.kv_heads", &model.kv_heads,
       "key and value heads, a divisor of heads; 0: as many as heads");
   add("model.head_dim", &model.head_dim, "width of one head, even; 0: hidden_size / heads");
-  add("model.context", &model.context, "positions of the exported model");
+  add("model.context", &model.context, "context length of the exported model");
   add("model.rope_theta", &model.rope_theta, "base of the rotary position encoding");
-  add("model.norm_eps", &model.norm_eps, "added to the mean square in RMSNorm");
-  add("model.tied_embeddings", &model.tied_embeddings, "output matrix = embedding matrix");
+  add("model.norm_eps", &model.norm_eps, "epsilon added to the mean square in RMSNorm");
+  add("model.tied_embeddings", &model.tied_embeddings, "use the embedding matrix as output matrix");
   add("model.attention_bias", &model.attention_bias, "biases on q, k, v and o");
   add("model.mlp_bias", &model.mlp_bias, "biases on gate, up and down");
 }
@@ -40,36 +40,36 @@ void add_entries(ConfigEntries& entries, LmConfig::Data& data, bool has_init) {
       "story grammar",
       false);
   add("data.tokenizer", &data.tokenizer,
-      "bpe: byte-level BPE trained on the training part; byte: one token per byte");
+      "bpe: byte-level BPE trained on the training split; byte: one token per byte");
   add.ignored_if(has_init, "model.init");
   add("data.vocab_size", &data.vocab_size,
-      "tokens of the BPE vocabulary, the end-of-text token included");
+      "size of the BPE vocabulary, including the end-of-text token");
   add.ignored_if(has_init, "model.init");
   add.ignored_if(data.tokenizer == "byte", "data.tokenizer = byte");
   add("data.window", &data.window,
-      "positions of a training window, at most model.context; 0: model.context, with model.init at "
-      "most 512. The memory of a step grows with it");
+      "positions per training window, at most model.context; 0: model.context, but at most 512 "
+      "with model.init. The memory of a step grows with it");
   add("data.windows", &data.windows,
-      "document: a training window is one document, a longer one is cut every data.window tokens; "
-      "stream: windows are cut from all documents as one stream. A single text is always a stream");
-  add("data.stories", &data.stories, "training stories of the embedded grammar");
-  add("data.held_out_stories", &data.held_out_stories, "held-out stories of the embedded grammar");
+      "document: each training window is one document, and longer documents are split every "
+      "data.window tokens; stream: windows are cut from all documents as one stream. A single text "
+      "is always a stream");
+  add("data.stories", &data.stories, "number of training stories from the embedded grammar");
+  add("data.held_out_stories", &data.held_out_stories,
+      "number of held-out stories from the embedded grammar");
   add("data.validation_tokens", &data.validation_tokens,
-      "held-out tokens of a validation during training; the last one takes all");
+      "held-out tokens per validation during training; the final validation uses all");
 }
 
 void add_entries(ConfigEntries& entries, LmConfig::Trainer& trainer) {
-  add_entries(
-      entries, trainer,
-      {.samples = "windows",
-       .seed = "of initial weights, data order and stories",
-       .max_memory =
-           "MiB that tensors may take; where a step would exceed it: all layers are computed "
-           "again in the backward pass, then micro-batches are halved, else the run ends; "
-           "0: no limit",
-       .parts = "layers"});
+  add_entries(entries, trainer,
+              {.samples = "windows",
+               .seed = "seed of initial weights, data order and stories",
+               .max_memory = "MiB that tensors may take. If a step would exceed it, all layers are "
+                             "recomputed in the backward pass, then micro-batches are halved; if "
+                             "that is not enough, the run ends. 0: no limit",
+               .parts = "layer"});
   entries.push_back({"trainer.matmul", &trainer.matmul,
-                     "library of f32 matrix products: onednn, mkl, or auto (onednn on AVX-512 "
+                     "library for f32 matrix products: onednn, mkl, or auto (onednn on AVX-512 "
                      "processors that are not Intel's)"});
 }
 
@@ -118,7 +118,7 @@ ConfigEntries config_entries(LmConfig& config) {
   add_entries(entries, config.model);
   add_entries(entries, config.data, !config.model.init.empty());
   add_entries(entries, config.optim, lm_rules());
-  add_entries(entries, config.lr, lm_rules(), "; with model.init a fiftieth of that");
+  add_entries(entries, config.lr, lm_rules(), "; with model.init 1/50 of that");
   add_entries(entries, config.trainer);
   return entries;
 }

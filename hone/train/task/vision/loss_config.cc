@@ -45,30 +45,34 @@ constexpr auto kRobust = std::to_array<std::string_view>(
 
 void add_part_entries(const EntryAdder& add, PacoConfig& paco) {
   add("paco.preset", &paco.preset,
-      "exact: the defaults; compat: as the method was published; robust: one metric for all "
-      "images in part (paco.pooled = 0.5), softplus, no weights of images; none: the keys as they "
-      "are. Sets the keys that are not given");
-  add("paco.parts", &paco.parts, "parts of an image, K");
-  add("paco.dim", &paco.dim, "dimension of a part after its projection");
-  add("paco.caps", &paco.caps, "reduce paco.parts to 4 and paco.dim to 64, with a warning");
+      "values for the keys that are not set: exact: the defaults; compat: as the method was "
+      "published; robust: a metric that all images share in part (paco.pooled = 0.5), softplus, no "
+      "image weights; none: no values");
+  add("paco.parts", &paco.parts, "number of parts per image, K");
+  add("paco.dim", &paco.dim, "dimension of a part after projection");
+  add("paco.caps", &paco.caps,
+      "limit paco.parts to 4 and paco.dim to 64; higher values are lowered with a warning");
   add("paco.window", &paco.window,
-      "side, in cells of the map, of the window whose mean is a part; odd");
-  add("paco.stage", &paco.stage, "map that parts are taken from: last, penultimate");
+      "side, in cells of the feature map, of the window that is averaged into a part; an even side "
+      "counts as the next odd one");
+  add("paco.stage", &paco.stage, "feature map that parts are taken from: last, penultimate");
   add("paco.joint_views", &paco.joint_views,
-      "both views are one batch to BatchNorm instead of two");
+      "pass both views through BatchNorm as one batch instead of two");
   add("paco.saliency", &paco.saliency,
-      "what parts are peaks of: attention; norm of the features, for maps of both signs");
+      "map whose peaks become parts: attention; norm, the norm of the features, for feature maps "
+      "with both signs");
   add("paco.suppression", &paco.suppression,
-      "how far around a peak no other peak is taken: window, half of paco.window; fraction, a "
-      "share of the map");
-  add("paco.suppression_fraction", &paco.suppression_fraction, "that fraction of the map's side");
+      "distance from a peak within which no other peak is taken: window, half of paco.window; "
+      "fraction, paco.suppression_fraction");
+  add("paco.suppression_fraction", &paco.suppression_fraction,
+      "distance for paco.suppression = fraction, as a fraction of the map's side");
   add.ignored_if(paco.suppression == "window", "paco.suppression = window");
   add("paco.repeat_peaks", &paco.repeat_peaks,
-      "where all cells are suppressed, the first cell is a peak again, instead of the best cell "
-      "that is none");
+      "if all cells are suppressed, take the first cell again instead of the best cell that is not "
+      "yet a peak");
   add("paco.refresh_every", &paco.refresh_every,
-      "the peaks of an image are searched at one of this many visits and stay where they are in "
-      "the image on the others; 1: at every visit; above 1 on the CPU only");
+      "search for the peaks of an image at one of this many visits and keep their places in the "
+      "image at the others; 1: search at every visit; above 1 on the CPU only");
 }
 
 // The same keys, but of a term of the loss that is not computed with a weight of 0.
@@ -78,77 +82,86 @@ EntryAdder with_weight(const EntryAdder& add, std::string_view name, double weig
 }
 
 void add_contrast_entries(const EntryAdder& add_all, PacoConfig& paco) {
-  add_all("paco.lambda_pac", &paco.lambda_pac, "weight of part contrast; 0: it is not computed");
+  add_all("paco.lambda_pac", &paco.lambda_pac,
+          "weight of the part contrast loss; 0: it is not computed");
   const EntryAdder add = with_weight(add_all, "paco.lambda_pac", paco.lambda_pac);
   add("paco.alpha", &paco.alpha, "margin of part contrast, in units of its distances");
   add("paco.mining", &paco.mining,
-      "the negative of an anchor: semi_hard, the nearest part beyond the positive, or the nearest "
-      "where there is none; hardest, the nearest");
+      "which part is the negative of an anchor: semi_hard, the nearest part farther away than the "
+      "positive, or the nearest of all if there is none; hardest, the nearest");
   add("paco.screen_top_m", &paco.screen_top_m,
-      "only this many parts with the largest cosine compete; 0: all");
+      "choose the negative only among this many parts with the largest cosine to the anchor; 0: "
+      "among all");
   add("paco.pool", &paco.pool,
-      "where negatives come from: distinct, all parts of the batch; one_image, those of one other "
-      "image that is drawn for each image");
-  add("paco.mask_owner", &paco.mask_owner, "parts of the anchor's image are no negatives");
-  add("paco.mask_class", &paco.mask_class, "parts of the anchor's class are no negatives");
+      "where negatives come from: distinct, all parts of the batch; one_image, the parts of one "
+      "other image that is drawn for each image");
+  add("paco.mask_owner", &paco.mask_owner, "do not use parts of the anchor's image as negatives");
+  add("paco.mask_class", &paco.mask_class, "do not use parts of the anchor's class as negatives");
   add("paco.hinge", &paco.hinge, "relu: max(0, x); softplus: ln(1 + exp x)");
   add("paco.distance_scale", &paco.distance_scale,
-      "distances are divided by the root of paco.dim: sqrt_dim; or by nothing: none");
+      "divisor of distances: sqrt_dim, the square root of paco.dim; none");
   const std::string pooled = paco.pooled > 0 ? concat("paco.pooled = ", paco.pooled) : "";
   add("paco.delta", &paco.delta,
-      "what the diagonal of an image's metric gets: absolute, paco.delta_floor; relative, "
-      "paco.rho times the mean variance of a dimension, and at least that floor; shrink, their "
-      "sum, and the covariance times 1 - paco.rho");
+      "value added to the diagonal of an image's covariance to form its metric: absolute, "
+      "paco.delta_floor; relative, paco.rho times the mean variance per dimension, but at least "
+      "paco.delta_floor; shrink, the sum of both, with the covariance scaled by 1 - paco.rho");
   add.ignored_if(!pooled.empty(), pooled);
   add("paco.delta_floor", &paco.delta_floor,
-      "variance, in units of the parts; with paco.pooled, the least on the diagonal of the batch's "
-      "mean covariance");
-  add("paco.match_floor", &paco.match_floor, "the same while parts are matched; 0: equal to it");
+      "smallest value of paco.delta, a variance in units of the parts; with paco.pooled, the "
+      "smallest value added to the diagonal of the batch's mean covariance");
+  add("paco.match_floor", &paco.match_floor,
+      "value of paco.delta_floor while parts are matched; 0: the same");
   add.ignored_if(!pooled.empty(), pooled);
-  add("paco.rho", &paco.rho, "share of paco.delta");
+  add("paco.rho", &paco.rho, "factor of the mean variance in paco.delta");
   add.ignored_if(!pooled.empty(), pooled);
   add.ignored_if(paco.delta == "absolute", "paco.delta = absolute");
   add("paco.pooled", &paco.pooled,
-      "share, 0 to 1, of the batch's mean covariance in the metric of each image, instead of "
-      "paco.delta");
-  add("paco.metric_grad", &paco.metric_grad, "metrics of images have a gradient");
+      "weight, 0 to 1, of the batch's mean covariance in the metric of each image; above 0, it "
+      "replaces paco.delta");
+  add("paco.metric_grad", &paco.metric_grad,
+      "let gradients flow through the metrics of images; false: the metrics are constants");
   add("paco.match_metric", &paco.match_metric,
-      "by what parts of two views are matched after the warm-up: mahalanobis, cosine");
-  add("paco.warm_up_epochs", &paco.warm_up_epochs, "passes over the images with cosine matching");
+      "distance by which the parts of two views are matched after the warm-up: mahalanobis, "
+      "cosine");
+  add("paco.warm_up_epochs", &paco.warm_up_epochs,
+      "number of first epochs in which parts are matched by cosine");
   add.ignored_if(paco.match_metric == "cosine", "paco.match_metric = cosine");
   add("paco.solver", &paco.solver,
-      "of the matching: auto, table (up to 7 parts), hungarian, greedy, sinkhorn");
+      "algorithm that matches parts: auto, table (up to 7 parts), hungarian, greedy, sinkhorn");
 }
 
 void add_soc_entries(const EntryAdder& add_all, PacoConfig& paco) {
   add_all("paco.eta_soc", &paco.eta_soc,
-          "weight of second-order alignment; 0: it is not computed, and covariances of classes are "
-          "not kept up");
+          "weight of the second-order alignment loss; 0: it is not computed, and class covariances "
+          "are not updated");
   const EntryAdder add = with_weight(add_all, "paco.eta_soc", paco.eta_soc);
   add("paco.soc_metric", &paco.soc_metric,
-      "distance of covariances: frobenius, stein, log_euclidean");
+      "distance between covariances: frobenius, stein, log_euclidean");
   add("paco.soc_scale", &paco.soc_scale,
-      "what frobenius is divided by: trace, the squared mean trace of both covariances, so that "
-      "the scale of features does not matter; none, as published");
+      "divisor of the frobenius distance: trace, the squared mean trace of both covariances, so "
+      "that the scale of the features does not matter; none, as published");
   add.ignored_if(paco.soc_metric != "frobenius", concat("paco.soc_metric = ", paco.soc_metric));
-  add("paco.soc_epsilon", &paco.soc_epsilon, "added to the diagonal of these covariances");
-  add("paco.beta", &paco.beta, "weight of the distance to the covariance of the class");
-  add("paco.prototype", &paco.prototype, "that covariance: full, diagonal, off");
+  add("paco.soc_epsilon", &paco.soc_epsilon, "value added to the diagonal of these covariances");
+  add("paco.beta", &paco.beta, "weight of the distance to the class covariance");
+  add("paco.prototype", &paco.prototype, "form of the class covariance: full, diagonal, off");
   add("paco.prototype_init", &paco.prototype_init,
-      "a class before its first image: skip, no term; identity");
+      "class covariance before the first image of the class: skip, the class has no term; "
+      "identity, the identity matrix");
   add.ignored_if(paco.prototype == "off", "paco.prototype = off");
-  add("paco.prototype_momentum", &paco.prototype_momentum, "of its moving average, 0 to 1");
+  add("paco.prototype_momentum", &paco.prototype_momentum,
+      "momentum of the moving average of the class covariance, 0 to 1");
   add.ignored_if(paco.prototype == "off", "paco.prototype = off");
 }
 
 void add_ce_entries(const EntryAdder& add, PacoConfig& paco) {
   add("paco.ce_weight", &paco.ce_weight,
-      "weights of images in the cross entropy by the norm of their parts: detached, constants of "
-      "mean 1; attached, with a gradient, as published; off");
+      "weights of images in the cross entropy, from the norm of their parts: detached, constants "
+      "with mean 1; attached, with a gradient, as published; off");
   add("paco.ce_views", &paco.ce_views,
-      "cross entropy is that of each view, or of the mean of their features, as published: each, "
-      "mean");
-  add("paco.gamma", &paco.gamma, "share of these weights, 0 to 1");
+      "logits of the cross entropy: each, those of each view; mean, those of the mean of both "
+      "views' features, as published");
+  add("paco.gamma", &paco.gamma,
+      "fraction of the cross entropy that these weights apply to, 0 to 1");
   add.ignored_if(paco.ce_weight == "off", "paco.ce_weight = off");
 }
 
@@ -211,24 +224,25 @@ paco::PacoLossOptions loss_options(const PacoConfig& paco) {
 void add_entries(ConfigEntries& entries, LossConfig& loss) {
   const EntryAdder add{entries};
   add("loss.method", &loss.method,
-      "ce: cross entropy; supcon, triplet: and supervised contrast or batch-hard triplets of the "
-      "features of a ResNet; paco: and part contrast (hone train paco)");
+      "ce: cross entropy; supcon, triplet: cross entropy plus supervised contrast or batch-hard "
+      "triplets of ResNet features; paco: cross entropy plus part contrast (hone train paco)");
   add("loss.views", &loss.views,
-      "1 or 2 views of each image in a step, each with its own augmentation");
+      "views of each image per step, 1 or 2, each with its own augmentation");
   add.ignored_if(loss.method == "paco", "loss.method = paco, which takes 2");
   add("loss.label_smoothing", &loss.label_smoothing,
-      "share of a target that is spread over all classes, 0 to 1");
+      "fraction of the target probability that is spread over all classes, 0 to 0.999");
   const std::string own = concat("loss.method = ", loss.method);
   const bool is_metric = loss.method == "supcon" || loss.method == "triplet";
-  add("loss.aux_weight", &loss.aux_weight, "weight of supcon or triplet beside cross entropy");
+  add("loss.aux_weight", &loss.aux_weight,
+      "weight of the supcon or triplet loss, which is added to cross entropy");
   add.ignored_if(!is_metric, own);
-  add("loss.temperature", &loss.temperature, "of supcon");
+  add("loss.temperature", &loss.temperature, "softmax temperature of the supcon loss");
   add.ignored_if(loss.method != "supcon", own);
-  add("loss.margin", &loss.margin, "of triplet, between features of length 1");
+  add("loss.margin", &loss.margin, "margin of the triplet loss, between features of length 1");
   add.ignored_if(loss.method != "triplet", own);
   add("loss.on_collapse", &loss.on_collapse,
-      "what follows when the features shrink, or the model predicts by chance or one class for "
-      "all (docs/guide-paco.md): warn; stop the run; off, it is not looked at",
+      "what to do if the features shrink, or if the model predicts at chance level or one class "
+      "for all images (docs/guide-paco.md): warn; stop, end the run; off, do not check",
       /*fixed_in_run=*/false);
 }
 

@@ -16,44 +16,43 @@ namespace {
 void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
   const EntryAdder add{entries};
   add("model.name", &model.name,
-      "mlp; cnn: 3 x 3 convolutions with GroupNorm, each followed by a 2 x 2 maximum, until the "
-      "side is at most 8; He et al. (2015) with BatchNorm: resnet20, resnet32, resnet44, resnet56 "
-      "for CIFAR-10, resnet18, resnet34, resnet50 for ImageNet");
+      "mlp; cnn: 3 x 3 convolutions with GroupNorm, each followed by 2 x 2 max pooling, until the "
+      "side is at most 8; ResNets of He et al. (2015) with BatchNorm: resnet20, resnet32, "
+      "resnet44, resnet56 for CIFAR-10, resnet18, resnet34, resnet50 for ImageNet");
   add("model.width", &model.width,
-      "units of a hidden layer (mlp), channels of the first convolution (cnn: a multiple of 8); 0: "
-      "mlp 256, cnn 32, ResNets for CIFAR-10 16, those for ImageNet 64");
-  add("model.layers", &model.layers, "hidden layers of mlp");
+      "units per hidden layer (mlp), or channels of the first convolution (cnn: a multiple of 8); "
+      "0: 256 for mlp, 32 for cnn, 16 for ResNets for CIFAR-10, 64 for ResNets for ImageNet");
+  add("model.layers", &model.layers, "number of hidden layers of mlp");
   add.ignored_if(model.name != "mlp", concat("model.name = ", model.name));
   add("model.init", &model.init,
       "safetensors file, or folder of a model or a finished run, whose weights replace the new "
       "ones of the same name and shape; empty: none");
   add("model.channels_last", &model.channels_last,
-      "weights of convolutions and images in the layout in which channels are the fastest "
-      "dimension");
+      "store images and the weights of convolutions in the channels-last memory format");
   add.ignored_if(model.name == "mlp", "model.name = mlp");
 }
 
 void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
   const EntryAdder add{entries};
   add("data.path", &data.path,
-      "folder: MNIST's IDX files, CIFAR-10's binary batches, or a folder of images for each class, "
-      "below train/ and test/ (or val/, valid/, validation/) where there are such; leaves: drawn "
-      "leaves",
+      "folder with MNIST's IDX files, CIFAR-10's binary batches, or one folder of images per "
+      "class, below train/ and test/ (or val/, valid/, validation/) if these exist; leaves: "
+      "synthetic leaf images",
       false);
   add("data.image_size", &data.image_size,
-      "side of the squares that images of a folder are cut and scaled to; 0: 64. IDX, CIFAR-10 "
-      "and leaves keep their size and take 0 or that");
+      "side in pixels of the squares to which images of a folder are cropped and scaled; 0: 64. "
+      "IDX, CIFAR-10 and leaves keep their own size and accept only 0 or that size");
   add("data.validation_images", &data.validation_images,
-      "held-out images of a validation during training; the last one takes all");
+      "held-out images per validation during training; the final validation uses all");
   add("data.memory_mb", &data.memory_mb,
-      "images of a folder, and leaves, are kept in memory up to this many MiB, and decoded or "
-      "drawn again each time beyond",
+      "images of a folder, and synthetic leaf images, are kept in memory if they take at most this "
+      "many MiB; otherwise they are decoded or drawn again each time",
       false);
   add("data.workers", &data.workers,
-      "threads that prepare batches, with the same result for any number; 0: none, each is "
+      "threads that prepare batches; their number does not change the result; 0: each batch is "
       "prepared when it is needed",
       false);
-  add("data.prefetch", &data.prefetch, "batches that are prepared ahead at most", false);
+  add("data.prefetch", &data.prefetch, "maximum number of batches prepared ahead", false);
   task::add_entries(entries, data.leaves,
                     data.path == data::kLeavesName ? "" : "another data.path than leaves");
 }
@@ -63,48 +62,51 @@ void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
 void add_entries(ConfigEntries& entries, data::AugmentOptions& augment) {
   const EntryAdder add{entries};
   add("augment.side", &augment.side,
-      "side of the square that is cut out of each image, from its middle for evaluation, and that "
-      "the model takes; 0: the whole image");
+      "side in pixels of the square that is cropped from each image and that the model takes; in "
+      "evaluation it is the center; 0: the whole image");
   add("augment.crop", &augment.crop,
-      "where a training image is cut out: center; random, also beyond its edges by "
-      "augment.crop_padding");
+      "position of the crop of a training image: center; random, which may extend beyond the edges "
+      "by augment.crop_padding");
   add("augment.crop_padding", &augment.crop_padding,
-      "pixels that a random cut may reach beyond each edge, over the mean color");
+      "pixels by which a random crop may extend beyond each edge, filled with the mean color");
   add.ignored_if(augment.crop == "center", "augment.crop = center");
   add("augment.flip", &augment.flip, "probability that a training image is mirrored left to right");
   add("augment.ops", &augment.ops,
-      "operations on each training image, drawn with replacement from rotation, brightness, "
-      "contrast, saturation, hue and sharpness");
+      "number of random operations on each training image, drawn with replacement from rotation, "
+      "brightness, contrast, saturation, hue and sharpness");
   add("augment.magnitude", &augment.magnitude,
-      "how far these go, 0 to 10: rotation by up to 3 magnitude degrees; brightness, contrast and "
-      "saturation by factors of up to 1 +- 0.05 magnitude; hue by up to 0.02 magnitude turns; "
-      "sharpness by a factor of up to 1 +- 0.1 magnitude");
+      "strength m of these operations, 0 to 10: rotation by up to 3 m degrees; brightness, "
+      "contrast and saturation by factors of up to 1 +- 0.05 m; hue by up to 0.02 m turns; "
+      "sharpness by a factor of up to 1 +- 0.1 m");
   add.ignored_if(augment.ops <= 0, "augment.ops = 0");
   add("augment.occlude", &augment.occlude,
-      "probability that a square of a training image gets its mean color");
+      "probability that a square of a training image is filled with the mean color of the image");
   add("augment.occlude_area", &augment.occlude_area,
-      "share of the area that this square has; its side is at most a quarter of the shorter one");
+      "area of this square as a fraction of the image; its side is at most a quarter of the "
+      "image's shorter side");
   add.ignored_if(augment.occlude <= 0, "augment.occlude = 0");
   add("augment.shuffle", &augment.shuffle,
-      "probability that cells of a grid on a training image change places in pairs");
-  add("augment.shuffle_cells", &augment.shuffle_cells, "cells that do, or all if there are fewer");
+      "probability that grid cells of a training image are swapped in pairs");
+  add("augment.shuffle_cells", &augment.shuffle_cells,
+      "number of cells to swap, or all if there are fewer");
   add.ignored_if(augment.shuffle <= 0, "augment.shuffle = 0");
   add("augment.shuffle_grid", &augment.shuffle_grid,
-      "side of a cell in pixels; an image of less than 2 cells in an axis stays as it is");
+      "side of a grid cell in pixels; an image with fewer than 2 cells along an axis is not "
+      "changed");
   add.ignored_if(augment.shuffle <= 0, "augment.shuffle = 0");
 }
 
 void add_entries(ConfigEntries& entries, data::LeavesOptions& leaves, std::string ignored_by) {
   const EntryAdder add{entries, std::move(ignored_by)};
   add("data.leaves.classes", &leaves.classes,
-      "2 to 1000 classes of leaves, which differ in the spacing of veins, the shape of blotches "
-      "and the distance of notches");
-  add("data.leaves.size", &leaves.size, "side of an image of a leaf, 32 to 512 pixels");
+      "number of leaf classes, 2 to 1000; they differ in the spacing of veins, the shape of "
+      "blotches and the distance of notches");
+  add("data.leaves.size", &leaves.size, "side of a leaf image in pixels, 32 to 512");
   add("data.leaves.train", &leaves.train, "training images of each class");
   add("data.leaves.val", &leaves.val, "held-out images of each class");
   add("data.leaves.difficulty", &leaves.difficulty,
-      "0 to 1: how much those three vary within a class");
-  add("data.leaves.seed", &leaves.seed, "of the leaves");
+      "how much veins, blotches and notches vary within a class, 0 to 1");
+  add("data.leaves.seed", &leaves.seed, "seed of the synthetic leaf images");
 }
 
 ConfigEntries config_entries(VisionConfig& config) {
@@ -118,18 +120,19 @@ ConfigEntries config_entries(VisionConfig& config) {
   add_entries(entries, config.lr, vision_rules());
   const EntryAdder add{entries};
   add("lr.backbone_scale", &config.backbone_scale,
-      "factor of the learning rate, and so of decoupled weight decay, of the parameters that "
-      "model.init gave; new ones have the whole rate. 0: they keep their values, but BatchNorm's "
-      "running means and variances still move");
+      "factor on the learning rate, and therefore on decoupled weight decay, of the parameters "
+      "loaded by model.init; new parameters have the full rate. 0: loaded parameters keep their "
+      "values, but BatchNorm's running means and variances still change");
   add.ignored_if(config.model.init.empty(), "an empty model.init");
   add_entries(
       entries, config.trainer,
       {.samples = "images",
-       .seed = "of initial weights, data order and augmentation",
-       .max_memory = "MiB that tensors may take; where a step would exceed it: the blocks of a "
-                     "ResNet are computed again in the backward pass, micro-batches of other "
-                     "models, which have no BatchNorm, are halved, else the run ends; 0: no limit",
-       .parts = "the blocks of a ResNet, counted through its stages,"});
+       .seed = "seed of initial weights, data order and augmentation",
+       .max_memory =
+           "MiB that tensors may take. If a step would exceed it, the blocks of a ResNet are "
+           "recomputed in the backward pass, and micro-batches of other models, which have no "
+           "BatchNorm, are halved; if that is not enough, the run ends. 0: no limit",
+       .parts = "ResNet block across all stages"});
   if (nn::find_resnet(config.model.name) == nullptr) {
     entries.back().ignored_by = concat("model.name = ", config.model.name);
   }
