@@ -56,7 +56,7 @@ void install(void (*handler)(int), int flags) {
 }  // namespace
 
 Interrupt::Interrupt() {
-  source = std::stop_source();
+  if (source.stop_requested()) source = std::stop_source();  // else tokens of before are good
   first_signal = 0;
   if (::pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
     fail(ErrorCategory::Resource, "interrupt", "Could not open a pipe.");

@@ -27,13 +27,13 @@ Enum enumerator(std::string_view name) {
   return static_cast<Enum>(found - names.begin());
 }
 
-// Matrices with weight decay, vectors without; embeddings, whose state stays fp32; scaled ones.
+// Matrices with weight decay, vectors without; embeddings, whose state has no codes; scaled ones.
 template <class Rule, class Options>
 Optimizer make_grouped(const OptimConfig& optim, ParameterSets sets, Options options) {
   options.state_dtype(enumerator<StateDtype>(optim.state_dtype)).weight_decay(*optim.weight_decay);
   Options without_decay = options, wide = options;
   without_decay.weight_decay(0);
-  wide.state_dtype(StateDtype::Float32);
+  if (options.state_dtype() == StateDtype::Block8) wide.state_dtype(StateDtype::Float32);
   if constexpr (requires { options.sign_update(true); }) {
     for (Options* one : {&without_decay, &wide}) {
       one->sign_update(true).lr(kSignRate * options.lr());
