@@ -149,7 +149,7 @@ std::vector<RuleEntry> make_table() {
            .make = make_lion},
           {.name = "muon",
            .keys = {"optim.momentum"},
-           .lm = {.peak = 4e-3, .weight_decay = 0.1},
+           .lm = {.peak = 0.02, .weight_decay = 0.1},
            .vision = {.peak = 3e-3, .weight_decay = 0.1},
            .decoupled_decay = true,
            .separates_embeddings = true,
