@@ -98,12 +98,12 @@ function(hone_layer name)
 endfunction()
 
 # hone_share_headers(layer…): the headers that layers without LibTorch share are read once, by a
-# target that has none of their private definitions.
+# target that has none of their private definitions. <…> names a header without the clone's folder.
 function(hone_share_headers)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/headers.cc CONTENT "// no code\n")
   add_library(hone_headers OBJECT ${PROJECT_BINARY_DIR}/generated/headers.cc)
   target_link_libraries(hone_headers PRIVATE hone::settings nlohmann_json::nlohmann_json)
-  target_precompile_headers(hone_headers PRIVATE ${PROJECT_SOURCE_DIR}/hone/core/precompiled.h)
+  target_precompile_headers(hone_headers PRIVATE <hone/core/precompiled.h>)
   foreach(layer ${ARGN})
     if(TARGET hone_${layer})
       target_precompile_headers(hone_${layer} REUSE_FROM hone_headers)

@@ -17,8 +17,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 find_program(HONE_CCACHE ccache)
 if(HONE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Clones in different folders share results. Precompiled headers hit the cache only with these
-  # sloppiness settings.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1
+  # sloppiness settings. They know headers with #pragma once by the bytes, comments included, so
+  # that a result must be found by bytes (depend mode) and not by preprocessed text.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       ${HONE_CCACHE})
@@ -55,12 +56,11 @@ set(hone_processor "")
 if(HONE_ISA STREQUAL native AND EXISTS /proc/cpuinfo)
   file(STRINGS /proc/cpuinfo hone_processor REGEX "^flags" LIMIT_COUNT 1)
 endif()
-if(hone_processor MATCHES " avx2 ")
+if("${hone_processor} " MATCHES " avx2 ")
   set(HONE_ISAS avx2)
-  foreach(isa_and_flag avxvnni:avx_vnni avx512:avx512vl avx512vnni:avx512_vnni amx:amx_int8)
-    string(REPLACE ":" ";" isa_and_flag ${isa_and_flag})
-    list(GET isa_and_flag 0 isa)
-    list(GET isa_and_flag 1 flag)
+  set(isas avxvnni avx512 avx512vnni amx)
+  set(flags avx_vnni avx512vl avx512_vnni amx_int8)
+  foreach(isa flag IN ZIP_LISTS isas flags)
     if("${hone_processor} " MATCHES " ${flag} ")
       list(APPEND HONE_ISAS ${isa})
     endif()

@@ -196,7 +196,7 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
     if (error.category() != ErrorCategory::Internal) throw;
     blame_weights({&options.model, 1}, [] { throw; });
   }
-  result.tokens = made.tokens;
+  result.tokens = std::move(made.tokens);
   result.text += made.text;
   result.finish_reason = made.finish_reason();
   result.timings = made.last().timings;

@@ -88,4 +88,10 @@ std::string quote_name(std::string_view name) {
   return out + "'";
 }
 
+std::string join_names(std::span<const std::string_view> names) {
+  std::string list;
+  for (const std::string_view name : names) list += concat(list.empty() ? "" : ", ", name);
+  return list;
+}
+
 }  // namespace hone

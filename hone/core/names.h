@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -20,5 +21,8 @@ std::string escape_controls(std::string_view text);
 
 // Returns 'name' for an error message: at most 80 bytes, bytes outside printable ASCII as \xNN.
 std::string quote_name(std::string_view name);
+
+// "a, b, c".
+std::string join_names(std::span<const std::string_view> names);
 
 }  // namespace hone

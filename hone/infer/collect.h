@@ -28,7 +28,8 @@ struct Result {
 // Collects the events of one request. Read the result on the engine thread, between steps.
 class CollectSink : public EventSink, public Result {
  public:
-  // Sees each event before it is kept. Returns false if the sink shall be full for now.
+  // Called with each event before it is kept. Returns false to refuse it for now, as a full sink
+  // does.
   using Hook = std::function<bool(const Event&)>;
 
   explicit CollectSink(Hook hook = {}) : hook_(std::move(hook)) {}

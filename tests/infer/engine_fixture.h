@@ -13,28 +13,19 @@ namespace hone::infer::test {
 
 using namespace hone::test;
 
-// Keeps everything a request reports.
-class CollectSink final : public EventSink {
+// Keeps everything a request reports. It may refuse events first.
+class CollectSink final : public infer::CollectSink {
  public:
-  bool try_push(Event&& event) noexcept override {
-    if (refusals_ > 0) {
-      --refusals_;
-      return false;
-    }
-    if (event.token) tokens.push_back(*event.token);
-    text += event.text;
-    events.push_back(std::move(event));
-    return true;
-  }
+  CollectSink() : infer::CollectSink([this](const Event&) { return takes(); }) {}
   void refuse_next(int count) { refusals_ = count; }
-  bool is_finished() const { return !events.empty() && events.back().finished.has_value(); }
-  const Event& last() const { return events.back(); }
-
-  std::vector<TokenId> tokens;
-  std::string text;
-  std::vector<Event> events;
 
  private:
+  bool takes() {
+    if (refusals_ == 0) return true;
+    --refusals_;
+    return false;
+  }
+
   int refusals_ = 0;
 };
 

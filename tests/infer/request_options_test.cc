@@ -54,15 +54,10 @@ class FailingClock final : public Clock {
 };
 
 // Takes `most` events in all.
-class SlowSink final : public EventSink {
+class SlowSink final : public infer::CollectSink {
  public:
-  bool try_push(Event&& event) noexcept override {
-    if (std::ssize(events) >= most) return false;
-    events.push_back(std::move(event));
-    return true;
-  }
+  SlowSink() : infer::CollectSink([this](const Event&) { return std::ssize(events) < most; }) {}
   std::ptrdiff_t most = 0;
-  std::vector<Event> events;
 };
 
 class RequestOptions : public testing::Test {

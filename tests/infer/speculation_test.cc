@@ -252,19 +252,6 @@ TEST_F(Speculation, schemas_hold_within_rounds) {
   EXPECT_GT(itself->stats().accepted, 500);
 }
 
-// Cancels its request at an event.
-struct CancellingSink final : EventSink {
-  bool try_push(Event&& event) noexcept override {
-    events.push_back(std::move(event));
-    if (std::ssize(events) == at) engine->cancel(id);
-    return true;
-  }
-  Engine* engine = nullptr;
-  RequestId id = 0;
-  Index at = 0;
-  std::vector<Event> events;
-};
-
 TEST_F(Speculation, a_request_cancelled_inside_a_round_gets_no_more_tokens) {
   const Tokens prompt = encode("Once upon a time");
   const auto want = run_request(*plain_, greedy(prompt, 60));
@@ -272,11 +259,14 @@ TEST_F(Speculation, a_request_cancelled_inside_a_round_gets_no_more_tokens) {
   replay.add(prompt, want->tokens);
   const auto engine = open({.function = replay});
   for (Index at = 1; at <= 20; ++at) {
-    const auto sink = std::make_shared<CancellingSink>();
-    sink->engine = engine.get();
-    sink->at = at;
+    RequestId id = 0;
+    Index arrived = 0;
+    const auto sink = std::make_shared<infer::CollectSink>([&](const Event&) {
+      if (++arrived == at) engine->cancel(id);
+      return true;
+    });
     const auto other = std::make_shared<CollectSink>();
-    sink->id = engine->submit(with_depth(greedy(prompt, 60), 8), sink);
+    id = engine->submit(with_depth(greedy(prompt, 60), 8), sink);
     engine->submit(with_depth(greedy(prompt, 60), 8), other);
     while (!other->is_finished()) engine->step();
     ASSERT_EQ(std::ssize(sink->events), at + 1);
@@ -330,18 +320,6 @@ TEST_F(Speculation, without_a_source_or_with_depth_zero_nothing_is_drafted) {
   EXPECT_EQ(run_request(*plain_, with_depth(greedy(repetitive(), 30), 4))->last().spec, nullptr);
 }
 
-// Time passes once a step, when it delivers its first event.
-struct TickingSink final : EventSink {
-  bool try_push(Event&& event) noexcept override {
-    clock->advance(std::exchange(*step_seconds, 0));
-    events.push_back(std::move(event));
-    return true;
-  }
-  hone::test::ScriptedClock* clock = nullptr;
-  double* step_seconds = nullptr;
-  std::vector<Event> events;
-};
-
 TEST_F(Speculation, drafts_that_fail_end_by_themselves_and_good_ones_get_longer) {
   const Tokens prompt = encode("Once upon a time");
   const auto want = run_request(*plain_, greedy(prompt, 250));
@@ -355,11 +333,13 @@ TEST_F(Speculation, drafts_that_fail_end_by_themselves_and_good_ones_get_longer)
       return replay(text, count);
     };
     const auto engine = open({.function = timed}, {.clock = &clock});
-    const auto sink = std::make_shared<TickingSink>();
-    sink->clock = &clock;
-    sink->step_seconds = &step_seconds;
+    // Time passes once a step, when it delivers its first event.
+    const auto sink = std::make_shared<infer::CollectSink>([&](const Event&) {
+      clock.advance(std::exchange(step_seconds, 0));
+      return true;
+    });
     engine->submit(greedy(prompt, 250), sink);
-    while (sink->events.empty() || !sink->events.back().finished) {
+    while (!sink->is_finished()) {
       step_seconds = 1e-3;
       engine->step();
     }

@@ -205,14 +205,9 @@ TEST_F(Together, scores_beside_requests_are_those_of_an_idle_engine) {
 }
 
 // Runs something on the engine thread, within a step.
-struct ActingSink final : EventSink {
-  bool try_push(Event&& event) noexcept override {
-    if (act) act(event);
-    events.push_back(std::move(event));
-    return true;
-  }
+struct ActingSink final : infer::CollectSink {
+  ActingSink() : infer::CollectSink([this](const Event& event) { return act(event), true; }) {}
   std::function<void(const Event&)> act;
-  std::vector<Event> events;
 };
 
 TEST_F(Together, a_request_cancelled_before_the_engine_took_it_ends) {

@@ -10,6 +10,7 @@
 #include "hone/bench/torch/optim_contestants.h"
 #include "hone/core/check.h"
 #include "hone/core/machine/cpu_info.h"
+#include "hone/core/names.h"
 #include "hone/kernels/cuda/device_info.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/train/device.h"
@@ -217,12 +218,7 @@ void check_lists(const BenchOptimOptions& options, c10::Device device) {
 
 }  // namespace
 
-std::string optim_rule_names() {
-  std::string names;
-  for (const std::string_view name : bench_rules())
-    names += concat(names.empty() ? "" : ", ", name);
-  return names;
-}
+std::string optim_rule_names() { return join_names(bench_rules()); }
 
 void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
   const c10::Device device = parse_device("--device", options.device);

@@ -18,6 +18,7 @@
 #include <cmath>
 
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 #include "hone/kernels/multi_tensor/rule/cosine.h"
 #include "hone/train/interop.h"
 #include "hone/train/optim/option_fields.h"
@@ -388,9 +389,7 @@ Stepper make_cosine_step(std::string_view way, const torch::Tensor& m, const tor
 void check_known(std::span<const std::string_view> known, std::string_view what,
                  std::string_view name) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
-  std::string list;
-  for (const std::string_view item : known) list += concat(list.empty() ? "" : ", ", item);
-  fail_argument("bench optim", concat("a ", what, " of: ", list), name);
+  fail_argument("bench optim", concat("a ", what, " of: ", join_names(known)), name);
 }
 
 }  // namespace

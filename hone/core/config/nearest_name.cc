@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 
 namespace hone {
 namespace {
@@ -101,9 +102,7 @@ std::string describe_unknown(std::string_view kind, std::string_view word,
   const std::string_view nearest = nearest_name(word, known);
   const std::string unknown = concat("Unknown ", kind, " '", word, "'. ");
   if (!nearest.empty()) return concat(unknown, "Did you mean '", nearest, "'?");
-  std::string all;
-  for (const std::string_view name : known) all += concat(all.empty() ? "" : ", ", name);
-  return concat(unknown, "The known ones are: ", all, ".");
+  return concat(unknown, "The known ones are: ", join_names(known), ".");
 }
 
 }  // namespace hone

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 #include "hone/train/optim/rule_table.h"
 
 namespace hone::optim {
@@ -25,13 +26,6 @@ std::vector<std::string_view> decoupled_names() {
   for (const RuleEntry& rule : rule_entries()) {
     if (rule.decoupled_decay) out.push_back(rule.name);
   }
-  return out;
-}
-
-// "sgd, adam".
-std::string join_names(const std::vector<std::string_view>& names) {
-  std::string out;
-  for (const std::string_view name : names) out += concat(out.empty() ? "" : ", ", name);
   return out;
 }
 

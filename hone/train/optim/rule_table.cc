@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lion.h"
@@ -198,11 +199,11 @@ const RuleEntry& find_entry(std::string_view name) {
 }
 
 std::string readers_of(std::string_view key) {
-  std::string names;
+  std::vector<std::string_view> names;
   for (const RuleEntry& entry : rule_entries()) {
-    if (entry.reads(key)) names += concat(names.empty() ? "" : ", ", entry.name);
+    if (entry.reads(key)) names.push_back(entry.name);
   }
-  return names;
+  return join_names(names);
 }
 
 std::vector<RuleDefaults> defaults_of(RuleDefaults RuleEntry::*job) {
