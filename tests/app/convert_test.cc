@@ -18,8 +18,8 @@
 #include "hone/infer/engine.h"
 #include "tests/model_io/tiny_gguf.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/error_of.h"
 #include "tests/support/peer.h"
-#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {

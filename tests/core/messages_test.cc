@@ -12,7 +12,7 @@
 #include "hone/core/file/mmap_file.h"
 #include "hone/core/format/gguf.h"
 #include "hone/core/format/safetensors.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone {

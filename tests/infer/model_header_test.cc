@@ -7,7 +7,7 @@
 #include "hone/text/load_tokenizer.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/model_io/tiny_model.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::infer {
 namespace {

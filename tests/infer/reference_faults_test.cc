@@ -21,6 +21,7 @@
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/scripted_clock.h"
 #include "tests/support/test_data.h"
+#include "tests/support/watched_executor.h"
 
 namespace hone::infer {
 namespace {
@@ -299,51 +300,26 @@ TEST_F(ReferenceFault, f15_no_request_gets_more_tokens_than_it_asked_for) {
   }
 }
 
-// Time passes only inside parallel regions, after their work.
-class TickingExecutor final : public Executor {
- public:
-  explicit TickingExecutor(hone::test::ScriptedClock& clock) : clock_(clock) {}
-  int workers() const override { return 1; }
-  void parallel_for(Index n, Index grain, RangeBody body) override {
-    serial_executor().parallel_for(n, grain, body);
-    tick();
-  }
-  PublishTicket parallel_publish(PublishWork work) override {
-    const PublishTicket ticket = serial_executor().parallel_publish(std::move(work));
-    tick();
-    return ticket;
-  }
-  void wait_left(PublishTicket) override {}
-  Index regions() const { return regions_; }
-
- private:
-  void tick() {
-    clock_.advance(1);
-    ++regions_;
-  }
-  hone::test::ScriptedClock& clock_;
-  Index regions_ = 0;
-};
-
 TEST_F(ReferenceFault, f18_timers_stop_when_the_token_is_there) {
   hone::test::ScriptedClock clock;
-  TickingExecutor executor(clock);
+  // Time passes only inside parallel regions, after their work.
+  hone::test::WatchedExecutor executor({}, [&](int) { clock.advance(1); });
   EngineOptions options;
   options.executor = &executor;
   options.clock = &clock;
   const auto engine = open(write_model(hone::test::tiny_architecture()), options);
-  const Index before = executor.regions();
+  const Index before = executor.regions;
   auto sink = std::make_shared<CollectSink>();
   engine->submit(greedy({1, 30, 31}, 6), sink);
   engine->step();
-  const Index after_first = executor.regions();
+  const Index after_first = executor.regions;
   ASSERT_EQ(sink->tokens.size(), 1u);
   while (engine->step()) {
   }
   const Timings& timings = sink->last().timings;
   EXPECT_GT(after_first, before);
   EXPECT_DOUBLE_EQ(timings.prompt_s, static_cast<double>(after_first - before));
-  EXPECT_DOUBLE_EQ(timings.decode_s, static_cast<double>(executor.regions() - after_first));
+  EXPECT_DOUBLE_EQ(timings.decode_s, static_cast<double>(executor.regions - after_first));
 }
 
 // Share of a file's pages that lie in memory.

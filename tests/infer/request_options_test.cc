@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "tests/infer/engine_fixture.h"
 #include "tests/support/scripted_clock.h"
 #include "tests/support/test_data.h"
+#include "tests/support/watched_executor.h"
 
 namespace hone::infer {
 namespace {
@@ -18,30 +18,6 @@ namespace {
 using hone::test::ScriptedClock;
 using test::CollectSink;
 using test::open_stories;
-
-// An executor that calls `act` before each region, and counts them.
-class WatchedExecutor final : public Executor {
- public:
-  int workers() const override { return 1; }
-  void parallel_for(Index n, Index grain, RangeBody body) override {
-    count();
-    serial_executor().parallel_for(n, grain, body);
-  }
-  PublishTicket parallel_publish(PublishWork work) override {
-    count();
-    return serial_executor().parallel_publish(std::move(work));
-  }
-  void wait_left(PublishTicket ticket) override { serial_executor().wait_left(ticket); }
-
-  int regions = 0;
-  std::function<void(int)> act;
-
- private:
-  void count() {
-    ++regions;
-    if (act) act(regions);
-  }
-};
 
 // Fails on request.
 class FailingClock final : public Clock {
@@ -163,7 +139,7 @@ TEST_F(RequestOptions, a_deadline_that_passes_before_the_engine_takes_the_reques
 
 TEST_F(RequestOptions, cancelling_and_deadlines_end_a_step_between_layers) {
   ScriptedClock clock;
-  WatchedExecutor executor;
+  hone::test::WatchedExecutor executor;
   const auto engine = open_stories(model_, {.executor = &executor, .clock = &clock});
   Request request = test::greedy(prompt(300), 4);
   request.timeout_s = 10;
@@ -176,7 +152,7 @@ TEST_F(RequestOptions, cancelling_and_deadlines_end_a_step_between_layers) {
     request.salt += 1;  // nothing is cached for it
     sink = submit(*engine, request);
     const int before = executor.regions;
-    executor.act = [&](int region) {
+    executor.before = [&](int region) {
       if (region != before + 2) return;
       if (is_cancel) engine->cancel(last_id_);
       if (!is_cancel) clock.advance(11);
@@ -186,7 +162,7 @@ TEST_F(RequestOptions, cancelling_and_deadlines_end_a_step_between_layers) {
     engine->step();
     ASSERT_TRUE(sink->is_finished());
     EXPECT_EQ(sink->last().finished, is_cancel ? FinishReason::Cancelled : FinishReason::Failed);
-    executor.act = {};
+    executor.before = {};
   }
 }
 

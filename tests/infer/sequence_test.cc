@@ -9,15 +9,10 @@
 
 #include "hone/core/error.h"
 #include "hone/text/vocabulary.h"
+#include "tests/support/scripted_clock.h"
 
 namespace hone::infer {
 namespace {
-
-class ScriptedClock final : public Clock {
- public:
-  std::int64_t now_ns() const override { return now; }
-  std::int64_t now = 0;
-};
 
 // <unk> <s> </s>, 256 bytes from 3 on, then "▁a", "b".
 constexpr TokenId kFirstByte = 3, kSpaceA = 259, kB = 260, kVocab = 261;
@@ -56,9 +51,9 @@ class SequenceTest : public testing::Test {
     queued.request.sampling.temperature = 0;
     queued.cancelled = std::make_shared<std::atomic<bool>>(false);
     queued.submitted_ns = 1'000'000'000;
-    clock.now = 2'000'000'000;
+    clock.advance(1);
     Sequence sequence(std::move(queued), tokenizer.get(), {2}, context);
-    sequence.start(clock.now);
+    sequence.start(clock.now_ns());
     return sequence;
   }
   // A step of one second whose likeliest token is `id`, then `second`.
@@ -66,12 +61,12 @@ class SequenceTest : public testing::Test {
     std::vector<float> logits(kVocab, 0.0f);
     logits[static_cast<std::size_t>(second)] = 5;
     logits[static_cast<std::size_t>(id)] = 9;
-    clock.now += 1'000'000'000;
+    clock.advance(1);
     return sequence.accept(logits, clock);
   }
 
   std::shared_ptr<const text::Tokenizer> tokenizer = byte_tokenizer();
-  ScriptedClock clock;
+  hone::test::ScriptedClock clock;
 };
 
 TEST_F(SequenceTest, rows_that_pad_the_embedding_write_nothing) {

@@ -11,7 +11,7 @@
 
 #include "hone/core/error.h"
 #include "hone/model_io/tensor_plan.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::model_io {
 namespace {

@@ -12,7 +12,7 @@
 #include "hone/model_io/gguf_vocabulary.h"
 #include "hone/model_io/matrix_encoder.h"
 #include "tests/model_io/tiny_model.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone::model_io {

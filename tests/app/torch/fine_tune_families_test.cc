@@ -22,7 +22,6 @@
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/error_of.h"
 #include "tests/support/peer.h"
-#include "tests/support/refusal.h"
 #include "tests/support/stop_flag.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test_data.h"

@@ -28,7 +28,6 @@
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/app/torch/runtime_logits.h"
 #include "tests/support/error_of.h"
-#include "tests/support/refusal.h"
 #include "tests/support/stop_flag.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test_data.h"

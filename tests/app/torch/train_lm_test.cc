@@ -18,7 +18,7 @@
 #include "hone/model_io/model_file.h"
 #include "hone/train/trainer/checkpoint.h"
 #include "hone/train/trainer/metrics_log.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 

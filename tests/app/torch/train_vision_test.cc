@@ -14,7 +14,6 @@
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/error_of.h"
 #include "tests/support/image_files.h"
-#include "tests/support/refusal.h"
 #include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 

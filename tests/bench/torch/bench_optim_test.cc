@@ -15,7 +15,7 @@
 #include "hone/core/machine/clock.h"
 #include "hone/kernels/cuda/device_info.h"
 #include "hone/measure/measure.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::bench {
 namespace {

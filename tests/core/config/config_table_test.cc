@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone {
 

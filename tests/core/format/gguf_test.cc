@@ -8,7 +8,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file/mmap_file.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone {

@@ -13,7 +13,7 @@
 #include "hone/core/buffer.h"
 #include "hone/core/check.h"
 #include "hone/core/error.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone {

@@ -15,7 +15,7 @@
 #include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
 #include "hone/core/file/json_io.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone {

@@ -17,6 +17,7 @@
 #include "hone/core/thread/thread_pool.h"
 #include "tests/kernels/paco/geometry_support.h"
 #include "tests/support/resident_memory.h"
+#include "tests/support/watched_executor.h"
 
 namespace hone::kernels {
 namespace {
@@ -409,25 +410,10 @@ TEST(MineNegativeHostile, names_the_argument_that_is_wrong) {
               HasSubstr("[mine_negative] expected a positive, finite delta for image 0, got -1"));
 }
 
-// Runs serially, as three workers, and notes how much is allocated before each loop.
-class WatchingExecutor final : public Executor {
- public:
-  static Index bytes_in_use() {
-    const struct mallinfo2 info = ::mallinfo2();
-    return static_cast<Index>(info.uordblks + info.hblkhd);
-  }
-  int workers() const override { return 3; }
-  void parallel_for(Index n, Index grain, RangeBody body) override {
-    most = std::max(most, bytes_in_use());
-    serial_executor().parallel_for(n, grain, body);
-  }
-  PublishTicket parallel_publish(PublishWork work) override {
-    return serial_executor().parallel_publish(std::move(work));
-  }
-  void wait_left(PublishTicket ticket) override { serial_executor().wait_left(ticket); }
-
-  Index most = 0;
-};
+Index bytes_in_use() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return static_cast<Index>(info.uordblks + info.hblkhd);
+}
 
 TEST(MineNegative, allocates_as_much_as_it_tells) {
   Mining mining = random_mining(256, 4, 16, 0.5, 170);
@@ -435,10 +421,11 @@ TEST(MineNegative, allocates_as_much_as_it_tells) {
   mask_labels(mining);
   Mined out;
   const MineNegativeArgs args = mining.args(out);
-  WatchingExecutor executor;
-  const Index before = WatchingExecutor::bytes_in_use();
+  const Index before = bytes_in_use();
+  Index most = before;
+  test::WatchedExecutor executor([&](int) { most = std::max(most, bytes_in_use()); });
   mine_negative(args, executor);
-  const Index held = executor.most - before;
+  const Index held = most - before;
   if (!hone::test::kCountsMemory) GTEST_SKIP() << "A sanitizer's allocator does not count.";
   // Pages and headers of the allocator, and what is allocated within a loop; each list of the pool
   // and each worker's scratch is larger.

@@ -17,7 +17,7 @@
 #include "hone/model_io/family/file_tensors.h"
 #include "hone/model_io/hf_config.h"
 #include "tests/model_io/tiny_model.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone::model_io {

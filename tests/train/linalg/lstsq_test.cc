@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/train/linalg/matrices.h"
 
 namespace hone::linalg {

@@ -8,8 +8,8 @@
 #include <sstream>
 #include <utility>
 
+#include "tests/support/error_of.h"
 #include "tests/support/peer.h"
-#include "tests/support/refusal.h"
 #include "tests/train/linalg/matrices.h"
 
 namespace hone::linalg {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <utility>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/train/linalg/matrices.h"
 
 namespace hone::linalg {

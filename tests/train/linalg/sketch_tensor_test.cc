@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/train/linalg/matrices.h"
 
 namespace hone::linalg {

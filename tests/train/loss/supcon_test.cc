@@ -10,7 +10,7 @@
 
 #include "hone/train/amp/autocast_guard.h"
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/train/loss/rows.h"
 
 namespace hone::loss {

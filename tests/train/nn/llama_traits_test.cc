@@ -14,7 +14,7 @@
 #include "hone/model_io/tensor_plan.h"
 #include "hone/train/nn/llama.h"
 #include "tests/model_io/family_models.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/tensors.h"
 
 namespace hone::nn {

@@ -16,8 +16,8 @@
 
 #include "hone/model_io/write_model.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/error_of.h"
 #include "tests/support/peer.h"
-#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::nn {

@@ -12,7 +12,7 @@
 #include "hone/train/nn/attention.h"
 #include "hone/train/nn/ops.h"
 #include "hone/train/sketch/linear_attention.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/tensors.h"
 
 namespace hone::nn {

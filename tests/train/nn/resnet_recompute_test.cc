@@ -12,7 +12,7 @@
 #include "hone/train/amp/autocast_guard.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/nn/resnet.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::nn {
 namespace {

@@ -11,7 +11,7 @@
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/tam.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::optim {
 namespace {

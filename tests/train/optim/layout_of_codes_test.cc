@@ -14,7 +14,7 @@
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/state_dict.h"
 #include "hone/train/optim/state_tensors.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 #include "tests/train/optim/formula_values.h"
 

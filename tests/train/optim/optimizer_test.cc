@@ -25,7 +25,6 @@
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/support/error_of.h"
-#include "tests/support/refusal.h"
 #include "tests/support/tensors.h"
 #include "tests/train/optim/parity_support.h"
 

@@ -16,7 +16,7 @@
 
 #include "hone/core/error.h"
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::paco {
 namespace {

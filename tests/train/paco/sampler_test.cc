@@ -20,7 +20,7 @@
 #include "hone/core/error.h"
 #include "hone/train/amp/autocast_guard.h"
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::paco {
 namespace {

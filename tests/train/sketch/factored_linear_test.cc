@@ -10,7 +10,7 @@
 
 #include "hone/train/amp/autocast_guard.h"
 #include "hone/train/memory/memory_meter.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/train/sketch/sketch_checks.h"
 
 namespace hone::nn {

@@ -15,7 +15,7 @@
 #include "hone/train/sketch/factored_linear.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 #include "tests/train/sketch/sketch_checks.h"
 

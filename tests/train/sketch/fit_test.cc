@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hone/train/sketch/convert.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/train/sketch/sketch_checks.h"
 
 namespace hone::nn {

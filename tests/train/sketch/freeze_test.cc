@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/train/sketch/sketch_checks.h"
 
 namespace hone::nn {

@@ -10,7 +10,7 @@
 #include "hone/core/file/mmap_file.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/tensor_file.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 #include "tests/train/sketch/sketch_checks.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 #include "tests/train/sketch/sketch_checks.h"
 

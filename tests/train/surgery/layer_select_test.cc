@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/train/surgery/small_net.h"
 
 namespace hone::nn {

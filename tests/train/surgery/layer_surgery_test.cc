@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "hone/train/surgery/layer_select.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/train/surgery/small_net.h"
 
 namespace hone::nn {

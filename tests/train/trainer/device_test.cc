@@ -14,8 +14,8 @@
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/trainer.h"
 #include "hone/train/trainer/trainer_config.h"
+#include "tests/support/error_of.h"
 #include "tests/support/host_reads.h"
-#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {

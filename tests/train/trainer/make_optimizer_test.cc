@@ -15,7 +15,7 @@
 #include "hone/core/check.h"
 #include "hone/train/surgery/layer_select.h"
 #include "hone/train/task/lm/lm_setup.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::trainer {
 namespace {

@@ -19,7 +19,7 @@
 #include "hone/train/optim/sgd.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/trainer.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 

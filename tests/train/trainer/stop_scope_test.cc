@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/stop_flag.h"
 
 namespace hone {

@@ -25,7 +25,7 @@
 #include "hone/train/optim/tam.h"
 #include "hone/train/stop_scope.h"
 #include "hone/train/trainer/metrics_log.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 

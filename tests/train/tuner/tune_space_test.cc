@@ -14,7 +14,7 @@
 #include "hone/core/file/file_io.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/tuner/layer_groups.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone::tuner {

@@ -12,7 +12,7 @@
 #include "hone/core/file/file_io.h"
 #include "hone/core/philox.h"
 #include "hone/tune/search/rank_plan.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone::tune {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "hone/core/philox.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::tune {
 namespace {

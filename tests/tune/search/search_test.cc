@@ -11,7 +11,7 @@
 #include <set>
 
 #include "hone/core/philox.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::tune {
 namespace {

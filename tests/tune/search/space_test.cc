@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::tune {
 namespace {

@@ -24,8 +24,8 @@
 #include "hone/train/task/lm/factored_model.h"
 #include "hone/train/task/lm/initial_model.h"
 #include "hone/train/task/vision/vision_model.h"
+#include "tests/support/error_of.h"
 #include "tests/support/image_files.h"
-#include "tests/support/refusal.h"
 #include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 

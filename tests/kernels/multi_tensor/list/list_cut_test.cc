@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "hone/core/thread/thread_pool.h"
+#include "tests/support/watched_executor.h"
 
 namespace hone::kernels {
 namespace {
@@ -16,21 +17,6 @@ std::vector<TensorView> views_of(const std::vector<Index>& sizes) {
   for (const Index n : sizes) views.emplace_back(nullptr, Dtype::Float32, Shape{n});
   return views;
 }
-
-// What one task of a sweep takes, for an executor that tells.
-class CountingExecutor final : public Executor {
- public:
-  int workers() const override { return 1; }
-  void parallel_for(Index n, Index grain, RangeBody body) override {
-    for (Index i = 0; i < n; i += grain) {
-      body(i, std::min(n, i + grain), 0);
-      ++tasks;
-    }
-  }
-  PublishTicket parallel_publish(PublishWork) override { return {}; }
-  void wait_left(PublishTicket) override {}
-  Index tasks = 0;
-};
 
 void expect_covers(const std::vector<Index>& sizes) {
   const auto views = views_of(sizes);
@@ -74,9 +60,9 @@ TEST(ListCut, has_every_element_once) {
 TEST(ListCut, fills_units_with_small_tensors_and_cuts_large_ones) {
   const auto tasks = [](const std::vector<Index>& sizes) {
     const auto views = views_of(sizes);
-    CountingExecutor executor;
+    test::WatchedExecutor executor;
     ListCut(views).sweep(executor, [](const Chunk&, Index) {});
-    return executor.tasks;
+    return executor.chunks;
   };
   EXPECT_EQ(tasks(std::vector<Index>(2000, 1024)), 125);
   EXPECT_EQ(tasks(std::vector<Index>(24, Index{1} << 20)), 24 * 64);

@@ -8,7 +8,7 @@
 #include "hone/kernels/multi_tensor/list/multi_tensor_list.h"
 #include "tests/kernels/multi_tensor/list/float_list.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::kernels {
 namespace {

@@ -21,7 +21,7 @@
 #include "hone/train/optim/lr/group_momentum.h"
 #include "hone/train/optim/lr/lambda_lr.h"
 #include "hone/train/optim/muon.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 #include "tests/train/optim/lr/cases_support.h"
 

@@ -23,7 +23,7 @@
 #include "hone/train/task/lm/export_lm.h"
 #include "hone/train/tensor_file.h"
 #include "tests/model_io/tiny_model.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone::task {

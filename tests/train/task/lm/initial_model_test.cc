@@ -15,7 +15,7 @@
 #include "hone/train/task/lm/lm_data.h"
 #include "hone/train/task/lm/lm_setup.h"
 #include "tests/model_io/tiny_model.h"
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone::task {

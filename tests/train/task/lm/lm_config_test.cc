@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::task {
 namespace {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/refusal.h"
+#include "tests/support/error_of.h"
 
 namespace hone::task {
 namespace {

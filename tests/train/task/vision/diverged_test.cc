@@ -12,8 +12,8 @@
 #include "hone/core/log.h"
 #include "hone/train/optim/lr/decay_lr.h"
 #include "hone/train/task/vision/vision_setup.h"
+#include "tests/support/error_of.h"
 #include "tests/support/image_files.h"
-#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::task {

@@ -26,8 +26,8 @@
 #include "hone/train/surgery/layer_tree.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "hone/train/task/vision/vision_setup.h"
+#include "tests/support/error_of.h"
 #include "tests/support/image_files.h"
-#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::task {

@@ -18,9 +18,9 @@
 #include "hone/train/task/vision/vision_setup.h"
 #include "hone/train/trainer/memory_parts.h"
 #include "hone/train/trainer/probe_step.h"
+#include "tests/support/error_of.h"
 #include "tests/support/host_reads.h"
 #include "tests/support/image_files.h"
-#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::task {
