@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -151,6 +152,7 @@ void check_words(const CLI::App& command, const std::string& where, std::span<ch
     known.push_back(name);
   }
   if (where == "hone") {  // those of hone-torch, too
+    known.clear();
     for (const VerbEntry& entry : verb_entries()) known.push_back(entry.name);
   }
   fail_argument(where, describe_unknown("command", words[0], known));
@@ -258,11 +260,22 @@ int run(int argc, char** argv) {
   return context.status;
 }
 
+// A standard stream that is closed would give its number to the next file that is opened, which
+// then gets what is printed. Opens it so that reading and writing still fail.
+void hold_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+    [[maybe_unused]] const int opened =
+        ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv) {
   // A closed pipe and a file beyond the shell's size limit become write errors instead of ending
   // the process.
+  hold_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   try {

@@ -15,6 +15,15 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
+TEST_F(Cli, an_unknown_command_is_answered_with_each_known_one_once) {
+  const std::string error = expect_refusal({"zebra"}, 2, "known");
+  for (const std::string name : {" compress", " train", " doctor"}) {
+    const std::size_t at = error.find(name);
+    ASSERT_NE(at, error.npos) << error;
+    EXPECT_EQ(error.find(name, at + 1), error.npos) << error;
+  }
+}
+
 TEST_F(Cli, version_and_help_go_to_stdout) {
   const ProgramResult version = run_hone({"--version"});
   EXPECT_EQ(version.status, 0);

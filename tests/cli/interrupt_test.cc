@@ -111,5 +111,16 @@ TEST_F(Interrupted, two_converts_to_one_output_leave_one_whole_output) {
   EXPECT_EQ(entries(), 3u) << "a temporary stays";
 }
 
+// The pipe of a stop would get the number of a closed stream, and with it what is printed there.
+TEST_F(Interrupted, closed_streams_neither_stop_a_run_nor_lose_its_output) {
+  const std::string model = write_tiny_model(), out = path("small");
+  const auto result = Program({"/bin/sh", "-c",
+                               concat("exec '", HONE_PROGRAM, "' compress '", model, "' -o '", out,
+                                      "' --quantize int8:row >&- 2>&- <&-")})
+                          .wait();
+  EXPECT_EQ(result.status, 1) << "the table cannot be printed";
+  EXPECT_TRUE(std::filesystem::exists(out + "/model.safetensors"));
+}
+
 }  // namespace
 }  // namespace hone::test

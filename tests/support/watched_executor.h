@@ -14,8 +14,8 @@ class WatchedExecutor final : public Executor {
  public:
   using Act = std::function<void(int region)>;
 
-  explicit WatchedExecutor(Act before = {}, Act after = {})
-      : before(std::move(before)), after(std::move(after)) {}
+  explicit WatchedExecutor(Act first = {}, Act last = {})
+      : before(std::move(first)), after(std::move(last)) {}
 
   int workers() const override { return 3; }
   void parallel_for(Index n, Index grain, RangeBody body) override {

@@ -9,8 +9,10 @@
 #include "hone/bench/optim_peers.h"
 #include "hone/bench/torch/optim_contestants.h"
 #include "hone/core/check.h"
+#include "hone/core/log.h"
 #include "hone/core/machine/cpu_info.h"
 #include "hone/core/names.h"
+#include "hone/core/text_format.h"
 #include "hone/kernels/cuda/device_info.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/train/device.h"
@@ -103,15 +105,26 @@ std::function<void()> wait_after(std::function<void()> step, c10::Device device)
   };
 }
 
+// Each way has tensors of its own. Running out of memory would end the process.
+void check_memory(const Place& place, double bytes_per_way) {
+  if (!place.device.is_cpu()) return;
+  const auto ways = static_cast<double>(place.options.ours.size() + place.options.against.size());
+  const Index needed = static_cast<Index>(ways * bytes_per_way), free = available_memory_bytes();
+  HONE_CHECK(needed <= free, "bench optim",
+             concat("sizes that need at most the ", format_bytes(free), " that are free"),
+             format_bytes(needed));
+}
+
 void add_case(const Place& place, const std::string& size, const std::string& name, BenchRun& run) {
   const BenchOptimOptions& options = place.options;
   const bench::OptimRule rule = bench::parse_rule(name);
-  const bench::TensorList list{parse_sizes(size), place.device};
-  const std::vector<Index>& sizes = list.sizes;
+  const std::vector<Index> sizes = parse_sizes(size);
   const Traffic traffic = traffic_of(rule, sizes.front(), place.device);
   BenchCase bench_case;
   bench_case.name = concat(size, "/", name);
   const double elements = static_cast<double>(sizes.front()) * static_cast<double>(sizes.size());
+  check_memory(place, traffic.resident_bytes * elements);
+  const bench::TensorList list{sizes, place.device};
   bench_case.bytes = traffic.floor_bytes * elements;
   // Tensors that stay in the last-level cache, or a good part of them, are not limited by memory.
   const auto tensor_bytes = static_cast<Index>(traffic.resident_bytes * elements);
@@ -119,7 +132,10 @@ void add_case(const Place& place, const std::string& size, const std::string& na
   if (bench_case.no_memory_share.empty()) bench_case.memory = &place.memory;
   const auto add = [&](const std::string& way, bool ours) {
     bench::Stepper stepper = bench::make_stepper(rule, way, list);
-    if (!stepper.step) return;  // no such operator for this rule
+    if (!stepper.step) {  // no such operator
+      log_info(concat("bench optim: ", way, " has no step of ", name));
+      return;
+    }
     const auto renew = options.fresh_gradients ? stepper.renew_gradients : nullptr;
     const auto prepare = [renew, on_cpu = place.device.is_cpu()] {
       if (renew) renew();
@@ -142,7 +158,10 @@ void add_case(const Place& place, const std::string& size, const std::string& na
     bench_case.extra.push_back(std::move(row));
   };
   const auto add_peer = [&](const std::string& peer) {
-    if (rule.base != "adamw") return;
+    if (rule.base != "adamw") {
+      log_info(concat("bench optim: ", peer, " has no step of ", name));
+      return;
+    }
     add_optim_peer(peer,
                    {.tensors = static_cast<Index>(sizes.size()),
                     .elements = sizes.front(),

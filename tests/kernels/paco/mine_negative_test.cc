@@ -423,7 +423,7 @@ TEST(MineNegative, allocates_as_much_as_it_tells) {
   const MineNegativeArgs args = mining.args(out);
   const Index before = bytes_in_use();
   Index most = before;
-  test::WatchedExecutor executor([&](int) { most = std::max(most, bytes_in_use()); });
+  hone::test::WatchedExecutor executor([&](int) { most = std::max(most, bytes_in_use()); });
   mine_negative(args, executor);
   const Index held = most - before;
   if (!hone::test::kCountsMemory) GTEST_SKIP() << "A sanitizer's allocator does not count.";

@@ -60,7 +60,7 @@ TEST(ListCut, has_every_element_once) {
 TEST(ListCut, fills_units_with_small_tensors_and_cuts_large_ones) {
   const auto tasks = [](const std::vector<Index>& sizes) {
     const auto views = views_of(sizes);
-    test::WatchedExecutor executor;
+    hone::test::WatchedExecutor executor;
     ListCut(views).sweep(executor, [](const Chunk&, Index) {});
     return executor.chunks;
   };
