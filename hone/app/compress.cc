@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "hone/app/blame_weights.h"
+#include "hone/app/calibration.h"
 #include "hone/app/eval_lm.h"
 #include "hone/compress/compress.h"
 #include "hone/core/check.h"
@@ -65,18 +66,30 @@ std::vector<std::string> held_out_documents(const CompressJob& job) {
   return documents;
 }
 
-model_io::WriteReport write_model(const compress::Model& model, const fs::path& folder,
-                                  const model_io::ArtifactNotes& notes) {
+bool is_gguf(const fs::path& out) { return out.extension() == ".gguf"; }
+
+// A GGUF file or hone's artifact, by the name of the output.
+void write_model(const compress::Model& model, const fs::path& out, const fs::path& name,
+                 const model_io::ArtifactNotes& notes) {
   HONE_TRACE_ZONE("write model", {"bytes", model.bytes()});
-  const model_io::ModelFile& original = model.original();
-  return model_io::write_artifact(folder,
-                                  {.architecture = original.architecture(),
-                                   .tensors = model.tensors(),
-                                   .tokenizer = original.tokenizer().get(),
-                                   .generation_defaults = original.generation_defaults(),
-                                   .file = &original,
-                                   .metadata = original.metadata()},
-                                  std::nullopt, notes);
+  const auto tokenizer = model.tokenizer();
+  const model_io::ModelSource source{.architecture = model.architecture(),
+                                     .tensors = model.tensors(),
+                                     .tokenizer = tokenizer.get(),
+                                     .generation_defaults = model.generation_defaults(),
+                                     .file = &model,
+                                     .metadata = model.metadata()};
+  if (is_gguf(name)) {
+    model_io::write_gguf(out, source);
+  } else {
+    model_io::write_artifact(out, source, std::nullopt, notes);
+  }
+}
+
+// A folder beside the output, which may be a file.
+fs::path trial_folder(const fs::path& out) {
+  const fs::path target = output_target(out);
+  return target.parent_path() / concat(target.filename().string(), ".trial");
 }
 
 // Writes the model next to `out`, opens it with the runtime and compares it to the original.
@@ -87,11 +100,11 @@ class QualityMeter {
 
   compress::Quality operator()(const compress::Model& model) const {
     HONE_TRACE_ZONE("measure quality", {"tokens", job_.recipe.eval_tokens});
-    const AtomicFolder trial(job_.out);  // removed by the destructor
-    const fs::path folder = trial.staging() / "model";
-    write_model(model, folder, {});
+    const AtomicFolder trial(trial_folder(job_.out));  // removed by the destructor
+    const fs::path file = trial.staging() / (is_gguf(job_.out) ? "model.gguf" : "model");
+    write_model(model, file, job_.out, {});
     EvalOptions options;
-    options.model = folder;
+    options.model = file;
     options.baseline = job_.model;
     options.tokenizer = job_.tokenizer;
     options.documents = documents_;
@@ -110,18 +123,40 @@ class QualityMeter {
             .card = result.document()};
   }
 
+  const std::vector<std::string>& documents() const { return documents_; }
+
  private:
   const CompressJob& job_;
   Executor& executor_;
   std::vector<std::string> documents_;
 };
 
-// The parts of the weights' file in `folder`, as they lie there: what decoding needs, alignment and
-// header. Bits per weight leave the last two out.
-Json sizes_of(const fs::path& folder) {
+CalibrationText calibrate(const CompressJob& job, const model_io::ModelFile& original,
+                          std::span<const std::string> evaluation, Executor& executor) {
+  if (job.recipe.calib_data.empty())
+    return write_calibration(job.model, job.tokenizer, job.recipe, executor, job.stop);
+  const auto tokenizer = original.tokenizer();
+  return read_calibration(job.recipe, *tokenizer, evaluation);
+}
+
+// Refuses to replace anything but a model.
+void check_output(const fs::path& out) {
+  if (!is_gguf(out)) return model_io::check_model_folder(out);
+  const fs::path file = output_target(out);
+  if (!fs::exists(file)) return;
+  HONE_REQUIRE(!fs::is_directory(file), out.string(),
+               "The output must be a file, but this is a folder.");
+  HONE_REQUIRE(model_io::is_replaceable(file), out.string(),
+               "This file is neither a GGUF nor a llama2.c model, so it is not replaced.");
+}
+
+// The parts of the weights' file, as they lie there: what decoding needs, alignment and header.
+// Bits per weight leave the last two out; those of layers also the embedding and the head.
+Json sizes_of(const fs::path& out) {
   const auto written =
-      model_io::open_model_or_throw(folder, {.tokenizer = {}, .need_tokenizer = false});
+      model_io::open_model_or_throw(out, {.tokenizer = {}, .need_tokenizer = false});
   Index codes = 0, scales = 0, zeros = 0, blocks = 0, floats = 0, elements = 0, padding = 0;
+  Index layer_bytes = 0, layer_elements = 0;
   const auto add = [&padding](Index& part, std::span<const std::byte> blob) {
     const auto bytes = static_cast<Index>(blob.size());
     part += bytes;
@@ -130,6 +165,10 @@ Json sizes_of(const fs::path& folder) {
   for (const model_io::NamedMatrix& tensor : written->tensors()) {
     const StoredMatrix& matrix = tensor.matrix;
     elements += matrix.rows * matrix.cols;
+    if (compress::role_of(tensor) == compress::Role::Linear) {
+      layer_bytes += matrix.stored_bytes();
+      layer_elements += matrix.rows * matrix.cols;
+    }
     if (matrix.layout == WeightLayout::Dense) floats += matrix.stored_bytes();
     if (matrix.layout == WeightLayout::GgufBlocks) add(blocks, matrix.bytes);
     if (matrix.layout != WeightLayout::Canonical) continue;
@@ -137,12 +176,14 @@ Json sizes_of(const fs::path& folder) {
     add(scales, matrix.quant.scales);
     add(zeros, matrix.quant.zeros);
   }
-  const MmapFile weights(folder / "model.safetensors");
-  std::uint64_t header = 0;
-  std::memcpy(&header, weights.bytes().data(), sizeof header);
   const Index parts = codes + scales + zeros + blocks + floats;
-  return {{"file_bytes", static_cast<Index>(weights.bytes().size())},
-          {"bits_per_weight", 8.0 * static_cast<double>(parts) / static_cast<double>(elements)},
+  if (is_gguf(out)) padding = 0;
+  const auto bits = [](Index bytes, Index weights) {
+    return 8.0 * static_cast<double>(bytes) / static_cast<double>(std::max<Index>(weights, 1));
+  };
+  return {{"file_bytes", written->file_bytes()},
+          {"bits_per_weight", bits(parts, elements)},
+          {"bits_per_layer_weight", bits(layer_bytes, layer_elements)},
           {"parts",
            {{"codes", codes},
             {"scales", scales},
@@ -150,7 +191,7 @@ Json sizes_of(const fs::path& folder) {
             {"blocks", blocks},
             {"float", floats},
             {"padding", padding},
-            {"header", static_cast<Index>(header) + 8}}}};
+            {"header", written->file_bytes() - parts - padding}}}};
 }
 
 Json passes_of(const compress::Result& result) {
@@ -175,18 +216,24 @@ bool is_rolled_back(const compress::PassRecord& record) {
 }  // namespace
 
 CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer) {
-  for (const fs::path& input :
-       {job.model, job.tokenizer, job.recipe_file, job.data, fs::path(job.recipe.eval_data)}) {
+  for (const fs::path& input : {job.model, job.tokenizer, job.recipe_file, job.data,
+                                fs::path(job.recipe.eval_data), fs::path(job.recipe.calib_data)}) {
     check_output_spares(job.out, input);
   }
-  model_io::check_model_folder(job.out);
+  check_output(job.out);
   remove_stale_temporaries(output_target(job.out).parent_path());
   const auto original = model_io::open_model_or_throw(job.model, {.tokenizer = job.tokenizer});
   model_io::refuse_factored(original->architecture(), job.model.string());
   compress::check_recipe(*original, job.recipe);
+  for (const fs::path& file : original->files()) check_output_spares(job.out, file);
   const QualityMeter quality(job, executor);
   const Json source = hash_of(job.model, original->files());  // reads the whole model
-  compress::Context context{executor, measurer, quality, job.stop};
+  compress::Context context{executor, measurer, quality, {}, job.stop};
+  CalibrationText calibration;
+  if (compress::needs_calibration(job.recipe)) {
+    calibration = calibrate(job, *original, quality.documents(), executor);
+    context.calibration = calibration.texts;
+  }
   std::optional<compress::Result> made;
   blame_weights({&job.model, 1},
                 [&] { made.emplace(compress::compress(*original, job.recipe, context)); });
@@ -194,9 +241,13 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   compress::throw_if_cancelled(context);
 
   CompressOutcome outcome;
-  outcome.document = {{"model", job.model.string()}, {"out", job.out.string()},
-                      {"passes", passes_of(result)}, {"sizes", nullptr},
-                      {"quality", nullptr},          {"source", source}};
+  outcome.document = {{"model", job.model.string()},
+                      {"out", job.out.string()},
+                      {"passes", passes_of(result)},
+                      {"sizes", nullptr},
+                      {"quality", nullptr},
+                      {"source", source},
+                      {"calibration", calibration.about}};
   const auto has_status = [&](compress::Status status) {
     return std::ranges::find(result.passes, status, &compress::PassRecord::status) !=
            result.passes.end();
@@ -205,11 +256,12 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
       !has_status(compress::Status::Failed) && std::ranges::none_of(result.passes, &is_rolled_back);
   if (result.stopped || !has_status(compress::Status::Applied)) return outcome;
   const Json card = card_of(result);
-  const model_io::ArtifactNotes notes{
-      .metadata = {{"hone.toolkit", version_text()}, {"hone.source", source.dump()}},
-      .files = {{"recipe.toml", compress::to_toml(job.recipe)},
-                {"quality.json", card.dump(2) + "\n"}}};
-  write_model(result.model, job.out, notes);
+  const model_io::ArtifactNotes notes{.metadata = {{"hone.toolkit", version_text()},
+                                                   {"hone.source", source.dump()},
+                                                   {"hone.calibration", calibration.about.dump()}},
+                                      .files = {{"recipe.toml", compress::to_toml(job.recipe)},
+                                                {"quality.json", card.dump(2) + "\n"}}};
+  write_model(result.model, job.out, job.out, notes);
   outcome.document["sizes"] = sizes_of(job.out);
   outcome.document["quality"] = card;
   outcome.written = true;
@@ -231,10 +283,9 @@ std::string to_table(const CompressOutcome& outcome) {
     if (const Index again = pass["rounded_again"].get<Index>(); again > 0)
       text += concat("  ", again, " of them were quantized already and have been rounded again\n");
     if (const Json& kept = pass["kept"]; !kept.empty())
-      text +=
-          concat("  ", kept.size(), " more would not become smaller and stay as they are, such ",
-                 "as ", escape_controls(kept[0]["tensor"].get<std::string>()), ": ",
-                 kept[0]["reason"].get<std::string>(), "\n");
+      text += concat("  ", kept.size(), " more stay as they are, such as ",
+                     escape_controls(kept[0]["tensor"].get<std::string>()), ": ",
+                     kept[0]["reason"].get<std::string>(), "\n");
     if (!pass["speedup"].is_null()) {
       const Json& speedup = pass["speedup"];
       text += concat("  products ", pass["ms_before"].get<double>(), " -> ",

@@ -14,7 +14,9 @@ namespace hone::cli {
 namespace {
 
 struct CompressCommand {
-  std::string model, out, tokenizer, recipe, data, on_fail;
+  std::string model, out, tokenizer, recipe, data, on_fail, calib;
+  Index tokens = 0;
+  bool requantize = false;
   std::vector<std::string> quantize;
 };
 
@@ -26,6 +28,9 @@ compress::Recipe recipe_of(const CompressCommand& options) {
   for (const std::string& text : options.quantize) {
     recipe.passes.push_back(compress::parse_quantize_option(text));
   }
+  if (!options.calib.empty()) recipe.calib_data = options.calib;
+  if (options.tokens > 0) recipe.calib_tokens = options.tokens;
+  if (options.requantize) recipe.requantize = true;
   // A spec on the command line is a decision, so gates are reported but not enforced.
   if (options.recipe.empty()) recipe.gate.on_fail = compress::OnFail::Keep;
   if (!options.on_fail.empty()) {
@@ -60,10 +65,22 @@ void add_compress(CLI::App& program, Context& context) {
   auto options = std::make_shared<CompressCommand>();
   CLI::App* verb = program.add_subcommand("compress", "Make a smaller copy of a model");
   verb->add_option("MODEL", options->model, "Model to compress; it is not modified")->required();
-  verb->add_option("-o,--out", options->out, "Folder for the compressed copy")->required();
+  verb->add_option("-o,--out", options->out,
+                   "Compressed copy: a folder (hone's artifact) or *.gguf")
+      ->required();
   verb->add_option("--quantize", options->quantize,
-                   concat("Quantization of the weights, for example int4:g32; ",
-                          compress::kPassSpecs, "; :noclip disables the clip search"));
+                   concat("Quantization of the weights, for example q4_0:gptq; ",
+                          compress::weight_format_forms(),
+                          "; then :importance or :gptq, which need a calibration text; :noclip "
+                          "disables the search of scales"));
+  verb->add_option("--calib", options->calib,
+                   "Text for :importance and :gptq: a file, a folder or JSON lines (default: the "
+                   "model writes one)");
+  verb->add_option("--calib-tokens", options->tokens,
+                   "Number of its tokens that are used (default: the recipe's, or 16384)")
+      ->check(CLI::Range(Index{1}, Index{1'000'000'000}));
+  verb->add_flag("--requantize", options->requantize,
+                 "Decode matrices that are quantized already and quantize them again");
   verb->add_option("--tokenizer", options->tokenizer,
                    "Tokenizer to use instead of the model's own, if any");
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");

@@ -13,9 +13,9 @@ namespace hone::compress {
 namespace {
 
 // Rounding what has been rounded before adds one error to the other.
-void warn_of_quantized(const model_io::ModelFile& original) {
+void warn_of_quantized(const model_io::ModelFile& original, const Recipe& recipe) {
   const Index count = model_io::count_quantized(original.tensors());
-  if (count == 0) return;
+  if (count == 0 || !recipe.requantize) return;
   log_warning(concat(original.files().front().string(), ": ", count,
                      " matrices are quantized already. Those that a pass names are decoded and ",
                      "rounded again, so start from the original weights if there are any."));
@@ -40,7 +40,7 @@ void check_recipe(const model_io::ModelFile& original, const Recipe& recipe) {
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context) {
   Result result{Model(original), {}, false};
   const std::vector<std::unique_ptr<Pass>> passes = make_passes(result.model, recipe);
-  warn_of_quantized(original);
+  warn_of_quantized(original, recipe);
   for (const std::unique_ptr<Pass>& pass : passes) {
     throw_if_cancelled(context);
     result.passes.push_back(pass->apply(result.model, context));

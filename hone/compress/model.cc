@@ -1,10 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/compress/model.h"
 
+#include <algorithm>
+
 namespace hone::compress {
 
 Model::Model(const model_io::ModelFile& original)
-    : original_(original), tensors_(original.tensors()) {}
+    : original_(&original), tensors_(original.tensors()), owners_(tensors_.size()) {
+  index_tensors();
+}
+
+Model::Model(const Model& other)
+    : ModelFile(), original_(other.original_), tensors_(other.tensors_), owners_(other.owners_) {
+  index_tensors();
+}
+
+Model& Model::operator=(const Model& other) {
+  original_ = other.original_;
+  tensors_ = other.tensors_;
+  owners_ = other.owners_;
+  index_tensors();
+  return *this;
+}
 
 Index Model::bytes() const {
   Index total = 0;
@@ -12,23 +29,19 @@ Index Model::bytes() const {
   return total;
 }
 
-bool Model::is_original(Index at) const {
-  const StoredMatrix& now = tensors_[static_cast<std::size_t>(at)].matrix;
-  const StoredMatrix& first = original_.tensors()[static_cast<std::size_t>(at)].matrix;
-  return now.bytes.data() == first.bytes.data() &&
-         now.quant.codes.data() == first.quant.codes.data();
+void Model::replace(Index at, EncodedMatrix matrix, bool act_int8) {
+  const auto i = static_cast<std::size_t>(at);
+  owners_[i] = std::make_shared<const EncodedMatrix>(std::move(matrix));
+  tensors_[i].matrix = owners_[i]->stored;
+  tensors_[i].matrix.act_int8 = act_int8;
 }
 
-void Model::replace(Index at, QuantMatrix matrix, bool act_int8) {
-  owned_.push_back(std::make_unique<QuantMatrix>(std::move(matrix)));
-  const QuantMatrix& kept = *owned_.back();
-  StoredMatrix stored;
-  stored.layout = WeightLayout::Canonical;
-  stored.rows = kept.rows;
-  stored.cols = kept.cols;
-  stored.quant = kept.view();
-  stored.act_int8 = act_int8;
-  tensors_[static_cast<std::size_t>(at)].matrix = stored;
+void Model::drop_pages(const model_io::NamedMatrix& tensor) const {
+  const model_io::NamedMatrix* first = original_->find(tensor.name);
+  const bool is_mapped = first != nullptr &&
+                         first->matrix.bytes.data() == tensor.matrix.bytes.data() &&
+                         first->matrix.quant.codes.data() == tensor.matrix.quant.codes.data();
+  if (is_mapped) original_->drop_pages(*first);
 }
 
 Role role_of(const model_io::NamedMatrix& tensor) {

@@ -1,38 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "hone/compress/method/round_clip.h"
-#include "hone/core/buffer.h"
+#include "hone/compress/format/weight_format.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::compress {
 
 // The model that passes change: the original's tensors, borrowed from its read-only mapping, and
-// the matrices that replace them. The original must outlive it and is never written.
-class Model {
+// the matrices that replace them. The original must outlive it and is never written. Copies are
+// cheap and share matrices, so that a pass can be rolled back.
+class Model final : public model_io::ModelFile {
  public:
   explicit Model(const model_io::ModelFile& original);
+  Model(const Model& other);
+  Model& operator=(const Model& other);
 
-  const model_io::ModelFile& original() const { return original_; }
-  const std::vector<model_io::NamedMatrix>& tensors() const { return tensors_; }
+  const model_io::ModelFile& original() const { return *original_; }
   // The size of all tensors as they would be stored now.
   Index bytes() const;
 
   // Whether no pass has replaced tensor `at`.
-  bool is_original(Index at) const;
+  bool is_original(Index at) const { return owners_[static_cast<std::size_t>(at)] == nullptr; }
   // Replaces tensor `at` and drops the old one.
-  void replace(Index at, QuantMatrix matrix, bool act_int8);
-  // A cheap copy of the current state, used to roll a pass back.
-  std::vector<model_io::NamedMatrix> snapshot() const { return tensors_; }
-  void restore(std::vector<model_io::NamedMatrix> tensors) { tensors_ = std::move(tensors); }
+  void replace(Index at, EncodedMatrix matrix, bool act_int8);
+
+  // ModelFile: as the original, but with the tensors as they are now.
+  model_io::ModelFormat format() const override { return original_->format(); }
+  const model_io::Architecture& architecture() const override { return original_->architecture(); }
+  std::shared_ptr<const text::Tokenizer> tokenizer() const override {
+    return original_->tokenizer();
+  }
+  const std::vector<model_io::NamedMatrix>& tensors() const override { return tensors_; }
+  Index file_bytes() const override { return bytes(); }
+  std::vector<std::filesystem::path> files() const override { return original_->files(); }
+  const Json& generation_defaults() const override { return original_->generation_defaults(); }
+  const model_io::ModelMetadata& metadata() const override { return original_->metadata(); }
+  void drop_pages(const model_io::NamedMatrix& tensor) const override;
+  bool is_damaged() const override { return original_->is_damaged(); }
+  void check_intact() const override { original_->check_intact(); }
+  std::string identity() const override { return original_->identity(); }
 
  private:
-  const model_io::ModelFile& original_;
+  const model_io::ModelFile* original_;
   std::vector<model_io::NamedMatrix> tensors_;
-  std::vector<std::unique_ptr<QuantMatrix>> owned_;
+  std::vector<std::shared_ptr<const EncodedMatrix>> owners_;  // null: the original's
 };
 
 // What a tensor is: the weight of a linear layer, the embedding, the head, or something else.

@@ -46,6 +46,8 @@ struct Context {
   Executor& executor;
   Measurer& measurer;
   std::function<Quality(const Model&)> quality;  // if empty, quality is not measured and not gated
+  // The calibration text, for passes that need the inputs of layers.
+  std::vector<std::vector<text::TokenId>> calibration = {};
   std::stop_token stop = {};
 };
 

@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "hone/compress/method/round_clip.h"
 #include "hone/core/check.h"
 #include "hone/core/config/config_table.h"
 
@@ -16,7 +15,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kOnFail{"skip", "stop", "keep"};
 constexpr std::array<std::string_view, 1> kKinds{"quantize"};
-constexpr std::array<std::string_view, 1> kAlgorithms{"rtn"};
+constexpr std::array<std::string_view, 3> kAlgorithms{"rtn", "importance", "gptq"};
 constexpr std::array<std::string_view, 2> kActivations{"int8:g32", "none"};
 
 // A value that is a string in TOML and of another type in the recipe: `take` converts and stores
@@ -41,20 +40,25 @@ ConfigEntry choice(std::string_view name, std::span<const std::string_view> know
               });
 }
 
-// The spec of a text; nothing where no pass makes it.
-std::optional<QuantSpec> find_pass_spec(std::string_view text) {
+bool is_format(const std::string& text) {
   try {
-    const QuantSpec spec = parse_quant_spec(text);
-    if (can_round(spec)) return spec;
-  } catch (const Error&) {  // Its message lists forms that no pass supports.
+    return parse_weight_format(text) != nullptr;
+  } catch (const Error&) {
+    return false;
   }
-  return std::nullopt;
 }
 
-ConfigEntry spec_or_float(std::string_view name, std::string& text) {
+ConfigEntry format_entry(std::string_view name, std::string& text) {
+  return {.name = name, .field = &text, .required = false, .check = [&text] {
+            return is_format(text) ? std::string() : weight_format_forms();
+          }};
+}
+
+ConfigEntry format_or_float(std::string_view name, std::string& text) {
   return {.name = name, .field = &text, .check = [&text] {
-            return text == "float" || find_pass_spec(text) ? std::string()
-                                                           : concat("float or ", kPassSpecs);
+            return text == "float" || text == "auto" || is_format(text)
+                       ? std::string()
+                       : concat("auto, float or ", weight_format_forms());
           }};
 }
 
@@ -66,16 +70,13 @@ ConfigEntry number(std::string_view name, Number& value, Number high) {
 ConfigEntries entries_of(QuantizePass& pass) {
   ConfigEntry kind = choice("pass.kind", kKinds, 0, [](std::size_t) {});
   kind.required = true;
-  const auto take_spec = [&pass](const std::string& text) {
-    const auto found = find_pass_spec(text);
-    if (found) pass.spec = *found;
-    return found ? std::string() : std::string(kPassSpecs);
-  };
   return {kind,
-          word("pass.spec", to_text(pass.spec), take_spec),
-          choice("pass.algo", kAlgorithms, 0,
-                 [&pass](std::size_t index) { pass.algo = kAlgorithms[index]; }),
+          format_entry("pass.spec", pass.spec),
+          choice("pass.algo", kAlgorithms, static_cast<std::size_t>(pass.rounding),
+                 [&pass](std::size_t index) { pass.rounding = static_cast<Rounding>(index); }),
           {"pass.clip", &pass.clip},
+          {"pass.act_order", &pass.act_order},
+          number("pass.damp", pass.damp, 1e3),
           choice("pass.act", kActivations, pass.act_int8 ? 0 : 1,
                  [&pass](std::size_t index) { pass.act_int8 = index == 0; }),
           {"pass.apply", &pass.apply},
@@ -89,8 +90,19 @@ ConfigEntries entries_of(Recipe& recipe, Index& version) {
            .required = true,
            .check = [&version] { return std::string(version == 1 ? "" : "1"); }},
           {"model.keep_float", &recipe.keep_float},
-          spec_or_float("model.head", recipe.head),
-          spec_or_float("model.embedding", recipe.embedding),
+          format_or_float("model.head", recipe.head),
+          format_or_float("model.embedding", recipe.embedding),
+          {"model.requantize", &recipe.requantize},
+          {"calib.data", &recipe.calib_data},
+          {.name = "calib.tokens",
+           .field = &recipe.calib_tokens,
+           .check = in_range(recipe.calib_tokens, 1, Index{1'000'000'000})},
+          {.name = "calib.window",
+           .field = &recipe.calib_window,
+           .check = in_range(recipe.calib_window, 2, Index{1'000'000})},
+          {.name = "calib.seed",
+           .field = &recipe.calib_seed,
+           .check = in_range(recipe.calib_seed, 0, Index{1} << 40)},
           {"eval.data", &recipe.eval_data},
           number("eval.tokens", recipe.eval_tokens, Index{1'000'000'000'000}),
           number("gate.max_ppl_ratio", gate.max_ppl_ratio, 1e9),
@@ -110,6 +122,15 @@ ConfigLists lists_of(Recipe& recipe) {
 }
 
 }  // namespace
+
+std::string_view name_of(Rounding rounding) {
+  return kAlgorithms[static_cast<std::size_t>(rounding)];
+}
+
+bool needs_calibration(const Recipe& recipe) {
+  return std::ranges::any_of(
+      recipe.passes, [](const QuantizePass& pass) { return pass.rounding != Rounding::Rtn; });
+}
 
 Recipe parse_recipe(std::string_view text, const std::string& where) {
   Recipe recipe;
@@ -134,18 +155,17 @@ QuantizePass parse_quantize_option(std::string_view text) {
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(':', begin), text.size());
     const std::string_view part = text.substr(begin, end - begin);
+    const auto algorithm = std::ranges::find(kAlgorithms, part);
     if (part == "noclip") {
       pass.clip = false;
-    } else if (std::ranges::find(kAlgorithms, part) != kAlgorithms.end()) {
-      pass.algo = part;
+    } else if (algorithm != kAlgorithms.end()) {
+      pass.rounding = static_cast<Rounding>(algorithm - kAlgorithms.begin());
     } else {
       spec += concat(spec.empty() ? "" : ":", part);
     }
     begin = end + 1;
   }
-  const auto found = find_pass_spec(spec);
-  if (!found) fail_argument("quantize", kPassSpecs, spec);
-  pass.spec = *found;
+  pass.spec = parse_weight_format(spec)->name();
   return pass;
 }
 

@@ -6,13 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/format/quant_format.h"
+#include "hone/compress/format/weight_format.h"
 
 namespace hone::compress {
-
-// The specs that passes support. An option may add ":noclip" and the name of an algorithm.
-inline constexpr std::string_view kPassSpecs =
-    "int<2-8>:<row|gN>[:sym|:asym][:f32|:f16], N a multiple of 16";
 
 enum class OnFail { Skip, Stop, Keep };
 
@@ -25,11 +21,19 @@ struct Gate {
   OnFail on_fail = OnFail::Skip;
 };
 
+// How codes are chosen: the nearest level with scales that minimize the error of the weights (Rtn)
+// or of the outputs as far as columns alone tell it (Importance), or with error feedback (Gptq).
+// The last two need a calibration text.
+enum class Rounding { Rtn, Importance, Gptq };
+std::string_view name_of(Rounding rounding);  // "rtn", …
+
 struct QuantizePass {
-  QuantSpec spec;
-  std::string algo = "rtn";
+  std::string spec = "int8:row";  // a name for parse_weight_format()
+  Rounding rounding = Rounding::Rtn;
   bool clip = true;
-  bool act_int8 = true;  // whether products quantize their activations to int8 in groups of 32
+  bool act_int8 = true;   // whether products quantize their activations to int8 in groups of 32
+  bool act_order = true;  // Gptq: columns with larger inputs are rounded first
+  double damp = 0.01;     // Gptq: added to the diagonal, as a fraction of its mean
   std::vector<std::string> apply{"*"}, except;  // globs over tensor names
 };
 
@@ -37,8 +41,15 @@ struct QuantizePass {
 // options.
 struct Recipe {
   std::vector<std::string> keep_float{"*norm*", "*bias*"};
-  std::string head = "int8:row", embedding = "int8:row";  // a spec, or "float"
-  std::string eval_data;                                  // if empty, the caller chooses
+  // A spec, "float", or "auto": 8 bits in the kind of format that a pass makes.
+  std::string head = "auto", embedding = "auto";
+  // Whether passes decode matrices that are quantized already and quantize them again. If not, such
+  // matrices keep their codes.
+  bool requantize = false;
+  std::string calib_data;                          // if empty, the model writes the text itself
+  Index calib_tokens = 16384, calib_window = 512;  // at most so many, in texts of so many
+  Index calib_seed = 0;
+  std::string eval_data;  // if empty, the caller chooses
   Index eval_tokens = 20000;
   Gate gate;
   std::vector<QuantizePass> passes;
@@ -51,8 +62,11 @@ Recipe read_recipe(const std::filesystem::path& path);
 // TOML that parses back to the same recipe.
 std::string to_toml(const Recipe& recipe);
 
-// Parses "int4:g32", "int8:row:noclip" or "int4:g128:sym:rtn". Throws Error{InvalidArgument} that
-// lists kPassSpecs.
+// Whether a pass needs the inputs of layers.
+bool needs_calibration(const Recipe& recipe);
+
+// Parses a format with options: "int4:g32", "q4_0:gptq", "int8:row:noclip", "int4:g64:importance".
+// Throws Error{InvalidArgument} that lists the formats.
 QuantizePass parse_quantize_option(std::string_view text);
 
 }  // namespace hone::compress

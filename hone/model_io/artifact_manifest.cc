@@ -24,7 +24,7 @@ void parse_spec(const JsonFields& fields, ManifestEntry& entry) {
   if (entry.blocks) return;
   try {
     entry.spec = parse_quant_spec(text);
-    if (entry.spec.kind == CodeKind::Int) return;
+    if (entry.spec.kind != CodeKind::Float) return;
   } catch (const Error&) {  // reported below as a corrupt file
   }
   fields.refuse("spec", "a quantized format such as int4:g32:asym or q4_k", quote_name(text));

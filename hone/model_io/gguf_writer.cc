@@ -84,13 +84,15 @@ Index count_file_type(std::span<const WrittenTensor> tensors, std::span<const Te
     Index number;  // for K-quants of the mixture _M, as llama.cpp guesses
     Index count = 0;
   };
-  std::array<Row, 11> rows{{{GgufType::Q4_K, 15},
+  std::array<Row, 13> rows{{{GgufType::Q3_K, 12},
+                            {GgufType::Q4_K, 15},
                             {GgufType::Q5_K, 17},
                             {GgufType::Q6_K, 18},
                             {GgufType::Q4_0, 2},
                             {GgufType::Q4_1, 3},
                             {GgufType::Q5_0, 8},
                             {GgufType::Q5_1, 9},
+                            {GgufType::IQ4_NL, 25},
                             {GgufType::Q8_0, 7},
                             {GgufType::F16, 1},
                             {GgufType::BF16, 32},

@@ -80,6 +80,7 @@ const NamedMatrix& ModelFile::tensor(std::string_view name) const {
 }
 
 void ModelFile::index_tensors() {
+  by_name_.clear();
   by_name_.reserve(tensors().size());
   for (std::size_t i = 0; i < tensors().size(); ++i) by_name_.emplace(tensors()[i].name, i);
 }

@@ -67,8 +67,8 @@ class ModelFile {
   virtual std::string identity() const = 0;
 
  protected:
-  // Builds the hash table for find(), which otherwise searches linearly. tensors() must not change
-  // afterwards.
+  // Builds the hash table for find(), which otherwise searches linearly. The names in tensors()
+  // must not change afterwards.
   void index_tensors();
 
  private:

@@ -59,7 +59,8 @@ TEST(LlamaCpp, its_own_quantized_types_give_hones_greedy_text_but_for_near_ties)
   const auto original = folder.path() / "f32.gguf";
   write_random_llama(original);
   std::set<GgufType> met;
-  for (const char* type : {"Q4_K_M", "Q5_K_M", "Q6_K", "Q4_1", "Q5_0", "Q5_1"}) {
+  for (const char* type :
+       {"Q4_K_M", "Q5_K_M", "Q6_K", "Q4_1", "Q5_0", "Q5_1", "Q3_K_M", "IQ4_NL"}) {
     const auto path = folder.path() / (std::string(type) + ".gguf");
     test::run_peer("tests/support/llama_cpp_quantize.py", {original.string(), path.string(), type});
     const auto model = model_io::open_model_or_throw(path);
@@ -68,7 +69,7 @@ TEST(LlamaCpp, its_own_quantized_types_give_hones_greedy_text_but_for_near_ties)
     parity.expect_same_text({"a bad cab", "fed a bee", "face", "a dab", "bead"}, 40);
   }
   for (const GgufType type : {GgufType::Q4_K, GgufType::Q5_K, GgufType::Q6_K, GgufType::Q4_1,
-                              GgufType::Q5_0, GgufType::Q5_1})
+                              GgufType::Q5_0, GgufType::Q5_1, GgufType::Q3_K, GgufType::IQ4_NL})
     EXPECT_TRUE(met.contains(type)) << static_cast<int>(type);
 }
 

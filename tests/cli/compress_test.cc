@@ -51,8 +51,9 @@ TEST_F(Compress, names_what_it_cannot_use) {
   refuse({"--quantize", "int8:row", "--recipe", path("none.toml")}, 2);
   refuse({"--recipe", path("none.toml")}, 3);
   refuse({"--recipe", folder_.path().string()}, 3);
-  const std::string grammar = "int<2-8>:<row|gN>[:sym|:asym][:f32|:f16], N a multiple of 16";
-  for (const char* spec : {"int9:row", "float", "int8:tensor", "int8:row:bf16"}) {
+  const std::string grammar =
+      "int<2-8> or log<2-8>:<row|tensor|gN>[:sym|:asym][:f32|:f16], N a multiple of 16";
+  for (const char* spec : {"int9:row", "float", "q4_2", "q4_0:gptqq"}) {
     refuse({"--quantize", spec}, 2);
     EXPECT_THAT(run_hone({"compress", model, "-o", out, "--quantize", spec}).err,
                 HasSubstr(grammar));
@@ -130,7 +131,8 @@ void expect_sizes(const Json& sizes, const std::string& out) {
 TEST_F(Compress, rounds_quantized_matrices_again_where_they_become_smaller) {
   const std::string model = path("m.gguf"), out = path("small");
   write_described_gguf(model, {GgufType::Q5_0});
-  const Json made = json_of({"compress", model, "-o", out, "--quantize", "int4:g32"});
+  const Json made =
+      json_of({"compress", model, "-o", out, "--quantize", "int4:g32", "--requantize"});
   const Json& pass = made["passes"][0];
   EXPECT_EQ(pass["status"], "applied");
   EXPECT_EQ(pass["rounded_again"], 7);
@@ -147,18 +149,67 @@ TEST_F(Compress, rounds_quantized_matrices_again_where_they_become_smaller) {
   expect_sizes(made["sizes"], out);
   EXPECT_LT(fs::file_size(out + "/model.safetensors"), fs::file_size(model));
   EXPECT_EQ(run_hone({"generate", out, "-p", "a", "-n", "2"}).status, 0);
-  const ProgramResult again = run_hone({"compress", model, "-o", out, "--quantize", "int4:g32"});
+  const ProgramResult again =
+      run_hone({"compress", model, "-o", out, "--quantize", "int4:g32", "--requantize"});
   EXPECT_THAT(again.out, AllOf(HasSubstr("7 of them were quantized already"),
-                               HasSubstr("2 more would not become smaller")));
+                               HasSubstr("2 more stay as they are")));
   EXPECT_THAT(again.err, HasSubstr("start from the original weights"));
+}
+
+// Calibrated by a text that the model writes itself, so that a model alone is enough.
+TEST_F(Compress, gptq_writes_a_gguf_that_runs_and_is_the_same_again) {
+  const std::string model = write_tiny_model(), out = path("small.gguf");
+  const Arguments command{"compress",       model, "-o", out, "--quantize", "q4_0:gptq",
+                          "--calib-tokens", "300"};
+  const Json made = json_of(command);
+  EXPECT_EQ(made["calibration"]["tokens"], 256);
+  const Json& pass = made["passes"][0];
+  EXPECT_EQ(pass["status"], "applied");
+  for (const Json& row : pass["evidence"]) {
+    if (!row.contains("output_error")) continue;  // embedding and head
+    EXPECT_LE(row["output_error"].get<double>(), row["output_error_rounded"].get<double>());
+    EXPECT_LE(row["sqnr_db"].get<double>(), row["rate_distortion_db"].get<double>());
+    EXPECT_GT(row["code_entropy"].get<double>(), 1);
+  }
+  EXPECT_EQ(made["sizes"]["file_bytes"], static_cast<Index>(fs::file_size(out)));
+  EXPECT_EQ(json_of({"inspect", out})["types"]["q4_0"]["tensors"], 12);
+  ASSERT_EQ(pass["kept"].size(), 2u);  // rows of 40 are no whole blocks
+  EXPECT_THAT(pass["kept"][0]["reason"].get<std::string>(), HasSubstr("40 columns"));
+  EXPECT_EQ(run_hone({"generate", out, "-p", "a", "-n", "2"}).status, 0);
+  const std::string bytes = read_text_file(out);
+  for (const char* threads : {"1", "3"}) {
+    json_of(command + Arguments{"--threads", threads});
+    EXPECT_TRUE(read_text_file(out) == bytes) << threads;
+  }
+}
+
+TEST_F(Compress, refuses_a_calibration_text_that_the_card_is_measured_on) {
+  const std::string model = write_tiny_model(), out = path("small");
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "a cab fed a bee bad face ";
+  write_text_file(path("text.txt"), text);
+  expect_refusal({"compress", model, "-o", out, "--quantize", "int4:g32:gptq", "--calib",
+                  path("text.txt"), "--data", path("text.txt")},
+                 2, "runs of 32 tokens");
+  expect_refusal(
+      {"compress", model, "-o", out, "--quantize", "int4:g32:gptq", "--calib", path("absent.txt")},
+      3, "absent.txt");
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(Compress, keeps_the_codes_of_quantized_matrices_unless_it_is_told_not_to) {
+  const std::string model = path("m.gguf"), out = path("small");
+  write_described_gguf(model, {GgufType::Q5_0});
+  expect_refusal({"compress", model, "-o", out, "--quantize", "int4:g32"}, 2, "--requantize");
+  EXPECT_FALSE(fs::exists(out));
 }
 
 TEST_F(Compress, refuses_a_spec_that_makes_no_matrix_smaller) {
   const std::string model = path("m.gguf"), out = path("small");
   write_described_gguf(model, {GgufType::Q4_1});
   for (const char* spec : {"int8:row", "int5:g32"}) {
-    EXPECT_THAT(expect_refusal({"compress", model, "-o", out, "--quantize", spec}, 2,
-                               "q4_1 has 5.00 bits per weight"),
+    EXPECT_THAT(expect_refusal({"compress", model, "-o", out, "--quantize", spec, "--requantize"},
+                               2, "q4_1 has 5.00 bits per weight"),
                 HasSubstr(spec));
   }
   expect_refusal({"compress", write_tiny_model(), "-o", out, "--recipe", write_recipe(R"(
@@ -210,7 +261,7 @@ TEST_F(Compress, ends_with_1_and_its_document_when_a_gate_does_not_hold) {
 TEST_F(Compress, carries_what_the_model_says_of_itself) {
   const std::string model = path("m.gguf"), out = path("small");
   write_described_gguf(model, {GgufType::Q8_0});
-  json_of({"compress", model, "-o", out, "--quantize", "int4:g32"});
+  json_of({"compress", model, "-o", out, "--quantize", "int4:g32", "--requantize"});
   const Json before = json_of({"inspect", model}), after = json_of({"inspect", out});
   for (const char* key : {"name", "license", "chat_template"}) EXPECT_EQ(before[key], after[key]);
   EXPECT_EQ(after["license"], "apache-2.0");

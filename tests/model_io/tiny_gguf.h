@@ -26,8 +26,8 @@ inline std::vector<std::pair<std::string, std::vector<Index>>> tiny_gguf_tensors
           {"blk.0.ffn_norm.weight", {256}},      {"output_norm.weight", {256}}};
 }
 
-// Random blocks with scales of about 1e-3, in Q6_K, whose factors are larger, of 3e-5; f32 values
-// of 1.
+// Random blocks with scales of about 1e-3, in Q6_K, Q3_K and IQ4_NL, whose factors or levels are
+// larger, of 3e-5; f32 values of 1.
 inline std::vector<std::byte> random_blocks(GgufType type, Index values, std::uint64_t seed) {
   std::vector<std::byte> bytes;
   if (type == GgufType::F32) {
@@ -38,14 +38,16 @@ inline std::vector<std::byte> random_blocks(GgufType type, Index values, std::ui
   const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(type), "test");
   const bool minimum = type == GgufType::Q4_1 || type == GgufType::Q5_1 || type == GgufType::Q4_K ||
                        type == GgufType::Q5_K;
-  const Index first = type == GgufType::Q6_K ? 208 : 0, last = minimum ? 2 : first;
+  const bool small = type == GgufType::Q6_K || type == GgufType::Q3_K || type == GgufType::IQ4_NL;
+  const Index first = type == GgufType::Q6_K ? 208 : type == GgufType::Q3_K ? 108 : 0;
+  const Index last = minimum ? 2 : first;
   PhiloxStream random(seed);
   for (Index block = 0; block < values / info.block; ++block) {
     const std::size_t begin = bytes.size();
     for (Index i = 0; i < info.bytes; ++i)
       bytes.push_back(static_cast<std::byte>(random.below(256)));
     for (Index at = first; at <= last; at += 2) {
-      const float largest = type == GgufType::Q6_K ? 5e-5f : 1.5e-3f;
+      const float largest = small ? 5e-5f : 1.5e-3f;
       const std::uint16_t scale = float_to_f16(largest * (1 + 2 * random.uniform()) / 3);
       std::memcpy(bytes.data() + begin + at, &scale, sizeof scale);
     }
@@ -101,10 +103,10 @@ inline std::vector<std::size_t> tensor_range(std::size_t begin, std::size_t end)
   return range;
 }
 
-// The six types that hone reads and does not write.
+// Types that hone convert reads and does not write.
 inline std::vector<GgufType> read_only_types() {
-  return {GgufType::Q4_K, GgufType::Q6_K, GgufType::Q5_K,
-          GgufType::Q5_0, GgufType::Q5_1, GgufType::Q4_1};
+  return {GgufType::Q4_K, GgufType::Q6_K, GgufType::Q5_K, GgufType::Q5_0,
+          GgufType::Q5_1, GgufType::Q4_1, GgufType::Q3_K, GgufType::IQ4_NL};
 }
 
 inline void write_tiny_gguf(const std::filesystem::path& path,

@@ -92,6 +92,40 @@ void unpack_q6_k(const std::byte* from, GgufBlock& out) {
   out.m = 0;
 }
 
+// d, 16 bytes of nibbles, which index kIq4Levels.
+void unpack_iq4_nl(const std::byte* from, GgufBlock& out) {
+  out.d = half_at(from);
+  out.m = 0;
+  for (std::size_t j = 0; j < 32; ++j) {
+    const int pair = byte_at(from + 2, j % 16);
+    out.codes[j] = kIq4Levels[static_cast<std::size_t>(j < 16 ? pair & 15 : pair >> 4)];
+  }
+  out.scales[0] = out.scales[1] = 1;
+  out.mins[0] = out.mins[1] = 0;
+}
+
+// third[32] bits, low[64] pairs of bits, 12 bytes with 16 scales of 6 bits, d. In each half of 128
+// elements, quarter t of 32 has bits 2 t and 2 t + 1 of low[l] and, from half h, bit 4 h + t of
+// third[l], without which 4 is subtracted. Bytes 0 to 7 of the scales hold their low halves, the
+// last four bytes their upper bits.
+void unpack_q3_k(const std::byte* from, GgufBlock& out) {
+  const std::byte *low = from + 32, *scales = from + 96;
+  for (std::size_t i = 0; i < kSuperBlock; ++i) {
+    const std::size_t half = i / 128, quarter = i % 128 / 32, l = i % 32;
+    const int pair = byte_at(low, half * 32 + l) >> (2 * quarter) & 3;
+    const int third = byte_at(from, l) >> (4 * half + quarter) & 1;
+    out.codes[i] = static_cast<std::int8_t>((pair | third << 2) - 4);
+  }
+  for (std::size_t s = 0; s < 16; ++s) {
+    const int nibble = byte_at(scales, s % 8) >> (s < 8 ? 0 : 4) & 15;
+    const int upper = byte_at(scales, 8 + s % 4) >> (2 * (s / 4)) & 3;
+    out.scales[s] = static_cast<std::int8_t>((nibble | upper << 4) - 32);
+  }
+  out.mins.fill(0);
+  out.d = half_at(from + 108);
+  out.m = 0;
+}
+
 }  // namespace
 
 void unpack_gguf_block(GgufType type, const std::byte* from, GgufBlock& out) {
@@ -102,6 +136,10 @@ void unpack_gguf_block(GgufType type, const std::byte* from, GgufBlock& out) {
       return unpack_short(from, false, true, out);
     case GgufType::Q5_1:
       return unpack_short(from, true, true, out);
+    case GgufType::IQ4_NL:
+      return unpack_iq4_nl(from, out);
+    case GgufType::Q3_K:
+      return unpack_q3_k(from, out);
     case GgufType::Q4_K:
       return unpack_q4_k(from, false, out);
     case GgufType::Q5_K:
@@ -109,7 +147,7 @@ void unpack_gguf_block(GgufType type, const std::byte* from, GgufBlock& out) {
     case GgufType::Q6_K:
       return unpack_q6_k(from, out);
     default:
-      fail_unsupported("unpack_gguf_block", "Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K",
+      fail_unsupported("unpack_gguf_block", "Q4_1, Q5_0, Q5_1, IQ4_NL, Q3_K, Q4_K, Q5_K or Q6_K",
                        gguf_type_info(static_cast<std::uint32_t>(type), "a block").name);
   }
 }

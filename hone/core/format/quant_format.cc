@@ -17,7 +17,8 @@ namespace hone {
 namespace {
 
 constexpr std::string_view kLegalSpecs =
-    "float or int<2-8>:<row|tensor|gN>[:sym|:asym][:f32|:f16|:bf16], N a multiple of 16";
+    "float, int<2-8>:<row|tensor|gN>[:sym|:asym][:f32|:f16|:bf16] or log<2-8>:<row|tensor|gN>"
+    "[:f32|:f16|:bf16], N a multiple of 16";
 
 template <class T>
 T load(const std::byte* from) {
@@ -53,14 +54,10 @@ float e5m2_to_float(std::uint8_t bits) {
   return f16_to_float(static_cast<std::uint16_t>(bits << 8));
 }
 
-bool is_asymmetric_by_default(const QuantSpec& spec) {
-  return spec.span == ScaleSpan::Group && spec.bits <= 4;
-}
-
 void apply_defaults(QuantSpec& spec) {
-  const bool asymmetric = is_asymmetric_by_default(spec);
-  spec.symmetric = !asymmetric;
-  spec.scale_dtype = asymmetric ? Dtype::Float16 : Dtype::Float32;
+  const bool small_groups = spec.span == ScaleSpan::Group && spec.bits <= 4;
+  spec.symmetric = !small_groups || spec.kind == CodeKind::Log;
+  spec.scale_dtype = small_groups ? Dtype::Float16 : Dtype::Float32;
 }
 
 // A whole decimal number, or -1.
@@ -107,17 +104,20 @@ std::vector<std::string_view> split_at_colons(std::string_view text) {
 
 bool try_parse(std::string_view text, QuantSpec& spec) {
   const auto parts = split_at_colons(text);
-  if (parts.size() < 2 || !parts[0].starts_with("int")) return false;
+  const bool is_log = parts[0].starts_with("log");
+  if (parts.size() < 2 || !(is_log || parts[0].starts_with("int"))) return false;
+  spec.kind = is_log ? CodeKind::Log : CodeKind::Int;
   const Index bits = parse_number(parts[0].substr(3));
   if (bits < 2 || bits > 8) return false;
   spec.bits = static_cast<int>(bits);
   if (!parse_span(parts[1], spec)) return false;
   apply_defaults(spec);
   return std::all_of(parts.begin() + 2, parts.end(),
-                     [&](std::string_view part) { return parse_option(part, spec); });
+                     [&](std::string_view part) { return parse_option(part, spec); }) &&
+         (spec.symmetric || !is_log);
 }
 
-constexpr std::array<std::pair<GgufType, GgufTypeInfo>, 11> kGgufTypes{{
+constexpr std::array<std::pair<GgufType, GgufTypeInfo>, 13> kGgufTypes{{
     {GgufType::F32, {"F32", 1, 4}},
     {GgufType::F16, {"F16", 1, 2}},
     {GgufType::Q4_0, {"Q4_0", kQ4_0Block, kQ4_0Bytes}},
@@ -125,6 +125,8 @@ constexpr std::array<std::pair<GgufType, GgufTypeInfo>, 11> kGgufTypes{{
     {GgufType::Q5_0, {"Q5_0", 32, 22}},
     {GgufType::Q5_1, {"Q5_1", 32, 24}},
     {GgufType::Q8_0, {"Q8_0", kQ8_0Block, kQ8_0Bytes}},
+    {GgufType::IQ4_NL, {"IQ4_NL", 32, 18}},
+    {GgufType::Q3_K, {"Q3_K", kSuperBlock, 110}},
     {GgufType::Q4_K, {"Q4_K", kSuperBlock, 144}},
     {GgufType::Q5_K, {"Q5_K", kSuperBlock, 176}},
     {GgufType::Q6_K, {"Q6_K", kSuperBlock, 210}},
@@ -207,7 +209,8 @@ void decode_canonical(const QuantMatrixView& matrix, Index row, std::span<float>
     const std::size_t end = std::min(out.size(), begin + group);
     for (std::size_t i = begin; i < end; ++i) {
       const int code = spec.symmetric ? sign_extend(codes[i], spec.bits) : codes[i];
-      out[i] = scale * static_cast<float>(code - zero);
+      out[i] = scale * (spec.kind == CodeKind::Log ? level_of(spec, code)
+                                                   : static_cast<float>(code - zero));
     }
   }
 }
@@ -251,11 +254,10 @@ int clamp_code(float value, float low, float high) {
 // Types of ggml that hone does not read.
 std::string foreign_gguf_type(std::uint32_t type) {
   constexpr std::pair<std::uint32_t, std::string_view> kForeign[] = {
-      {9, "Q8_1"},    {10, "Q2_K"},    {11, "Q3_K"},  {15, "Q8_K"},   {16, "IQ2_XXS"},
-      {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
-      {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},    {25, "I16"},    {26, "I32"},
-      {27, "I64"},    {28, "F64"},     {29, "IQ1_M"}, {34, "TQ1_0"},  {35, "TQ2_0"},
-      {39, "MXFP4"}};
+      {9, "Q8_1"},     {10, "Q2_K"},  {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
+      {18, "IQ3_XXS"}, {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
+      {24, "I8"},      {25, "I16"},   {26, "I32"},   {27, "I64"},     {28, "F64"},
+      {29, "IQ1_M"},   {34, "TQ1_0"}, {35, "TQ2_0"}, {39, "MXFP4"}};
   for (const auto& [number, name] : kForeign) {
     if (number == type) return std::string(name);
   }
@@ -287,13 +289,14 @@ std::string to_text(const QuantSpec& spec) {
   if (spec.kind == CodeKind::Float) return "float";
   QuantSpec defaults = spec;
   apply_defaults(defaults);
-  std::string text = concat("int", spec.bits);
+  const bool is_log = spec.kind == CodeKind::Log;
+  std::string text = concat(is_log ? "log" : "int", spec.bits);
   if (spec.span == ScaleSpan::Group) {
     text += concat(":g", spec.group);
   } else {
     text += spec.span == ScaleSpan::Row ? ":row" : ":tensor";
   }
-  if (spec.span == ScaleSpan::Group || spec.symmetric != defaults.symmetric) {
+  if (!is_log && (spec.span == ScaleSpan::Group || spec.symmetric != defaults.symmetric)) {
     text += spec.symmetric ? ":sym" : ":asym";
   }
   if (spec.scale_dtype != defaults.scale_dtype) text += concat(":", name_of(spec.scale_dtype));
@@ -308,6 +311,13 @@ QuantSpec parse_quant_spec(std::string_view text) {
   }
   if (!try_parse(text, spec)) fail_argument("quantization", kLegalSpecs, text);
   return spec;
+}
+
+float level_of(const QuantSpec& spec, int code) {
+  if (spec.kind != CodeKind::Log) return static_cast<float>(code);
+  const int most = (1 << (spec.bits - 1)) - 1;
+  if (code == 0 || code < -most) return 0;
+  return std::copysign(std::ldexp(1.0f, std::abs(code) - most), static_cast<float>(code));
 }
 
 void pack_codes(std::span<const std::uint8_t> codes, int bits, std::span<std::byte> bytes) {
@@ -365,8 +375,10 @@ int QuantMatrixView::zero_at(Index row, Index group_index) const {
 void check_quant_matrix(const QuantMatrixView& matrix) {
   constexpr std::string_view kOp = "quantized matrix";
   const QuantSpec& spec = matrix.spec;
-  HONE_CHECK(spec.kind == CodeKind::Int && spec.bits >= 2 && spec.bits <= 8, kOp,
-             "integers of 2 to 8 bits", to_text(spec));
+  HONE_CHECK(spec.kind != CodeKind::Float && spec.bits >= 2 && spec.bits <= 8, kOp,
+             "codes of 2 to 8 bits", to_text(spec));
+  HONE_CHECK(spec.kind == CodeKind::Int || spec.symmetric, kOp, "symmetric logarithmic codes",
+             to_text(spec));
   HONE_CHECK(spec.span != ScaleSpan::Group || (spec.group > 0 && spec.group % 16 == 0), kOp,
              "a group size that is a multiple of 16", spec.group);
   HONE_CHECK(matrix.rows >= 0 && matrix.cols >= 0, kOp, "sizes of at least 0",
@@ -387,7 +399,7 @@ const GgufTypeInfo& gguf_type_info(std::uint32_t type, std::string_view tensor) 
   }
   fail_unsupported(
       tensor,
-      "one of the GGUF types F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K",
+      "one of the GGUF types F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and Q3_K to Q6_K",
       foreign_gguf_type(type));
 }
 

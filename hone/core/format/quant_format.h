@@ -17,14 +17,15 @@ namespace hone {
 // code i in bits [i*b, (i+1)*b), padded to a byte (int4: low nibble first). The last group of a row
 // may be short; the row is padded with zero codes to a whole group. value = scale * (code - zero).
 // Symmetric: zero = 0 and codes are two's complement. Asymmetric: codes and zeros are unsigned, and
-// a zero takes one byte. Scales and zeros are [rows][groups per row], row-major.
+// a zero takes one byte. Scales and zeros are [rows][groups per row], row-major. Logarithmic codes
+// are symmetric ones that stand for powers of two; see level_of().
 
-enum class CodeKind : std::uint8_t { Float, Int };
+enum class CodeKind : std::uint8_t { Float, Int, Log };
 enum class ScaleSpan : std::uint8_t { Tensor, Row, Group };
 
 struct QuantSpec {
   CodeKind kind = CodeKind::Int;
-  int bits = 8;  // 2…8 for Int
+  int bits = 8;  // 2…8
   ScaleSpan span = ScaleSpan::Row;
   Index group = 0;  // along cols, a multiple of 16; 0 unless span == Group
   bool symmetric = true;
@@ -37,9 +38,16 @@ struct QuantSpec {
   friend bool operator==(const QuantSpec&, const QuantSpec&) = default;
 };
 
-// "int8:row", "int4:g32:asym", "float"; to_text and parse_quant_spec are inverse. The form is
-// int<bits>:<row|tensor|gN>[:sym|:asym][:f32|:f16|:bf16]. By default, groups of 2 to 4 bits are
-// asymmetric with f16 scales, everything else is symmetric with f32 scales.
+// The value that a code stands for before it is scaled, without the zero point. With h = 2^(b-1):
+//   Int  the code
+//   Log  0 for 0, otherwise ±2^(|code| - (h - 1)): the largest is 1; code -h, which is not used, is
+//   0
+float level_of(const QuantSpec& spec, int code);
+
+// "int8:row", "int4:g32:asym", "log4:g32", "float"; to_text and parse_quant_spec are inverse. The
+// form is int<bits>:<row|tensor|gN>[:sym|:asym][:f32|:f16|:bf16], or log<bits>:… without :asym. By
+// default, groups of 2 to 4 bits have f16 scales and are asymmetric unless they are logarithmic;
+// everything else is symmetric with f32 scales.
 std::string to_text(const QuantSpec& spec);
 QuantSpec parse_quant_spec(std::string_view text);  // Error{InvalidArgument} names the legal forms
 
@@ -74,9 +82,11 @@ enum class GgufType : std::uint32_t {
   Q5_0 = 6,
   Q5_1 = 7,
   Q8_0 = 8,
+  Q3_K = 11,
   Q4_K = 12,
   Q5_K = 13,
   Q6_K = 14,
+  IQ4_NL = 20,
   BF16 = 30,
 };
 struct GgufTypeInfo {
@@ -87,17 +97,22 @@ struct GgufTypeInfo {
 // Throws Error{Unsupported} that names `tensor` and the type for types that hone does not read.
 const GgufTypeInfo& gguf_type_info(std::uint32_t type, std::string_view tensor);
 inline constexpr Index kQ8_0Block = 32, kQ8_0Bytes = 34, kQ4_0Block = 32, kQ4_0Bytes = 18;
-inline constexpr Index kSuperBlock = 256;  // elements of a block of Q4_K, Q5_K and Q6_K
+inline constexpr Index kSuperBlock = 256;  // elements of a block of a K-quant
 
-// The parts of one block of Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K, as stored. With s = i / 16,
+// The values of the codes of IQ4_NL.
+inline constexpr std::array<std::int8_t, 16> kIq4Levels{-127, -104, -83, -65, -49, -35, -22, -10,
+                                                        1,    13,   25,  38,  53,  69,  89,  113};
+
+// The parts of one block of Q4_1, Q5_0, Q5_1, IQ4_NL or a K-quant, as stored. With s = i / 16,
 //   value[i] = (d · scales[s]) · codes[i] − (m · mins[s]),
 // where d and m are f16. Every product is exact in f32, so a value is rounded once. Q4_1 and Q5_1
 // add their minimum, so m has its sign inverted here. Types without sub-blocks have scales of 1;
-// types without minimums have m = 0. In Q6_K, 16 elements share a scale and a minimum; in the
-// others, 32.
+// types without minimums have m = 0. In Q3_K and Q6_K, 16 elements share a scale and a minimum; in
+// the others, 32.
 struct GgufBlock {
-  std::uint16_t d = 0, m = 0;                    // bits of f16
-  std::array<std::int8_t, kSuperBlock> codes{};  // Q5_0: minus 16, Q6_K: minus 32
+  std::uint16_t d = 0, m = 0;  // bits of f16
+  // Q5_0: minus 16, Q3_K: minus 4, Q6_K: minus 32, IQ4_NL: levels
+  std::array<std::int8_t, kSuperBlock> codes{};
   std::array<std::int8_t, kSuperBlock / 16> scales{}, mins{};
 };
 

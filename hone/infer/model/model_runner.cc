@@ -22,6 +22,15 @@ using kernels::GemmOutput;
 constexpr Index kLogitBytes = Index{16} << 20;
 constexpr Index kLogitStep = 12;  // rows that the tiles of products take together
 
+// Positions in model_io::layer_products().
+constexpr Index kQkv = 0, kO = 1, kGateUp = 2, kDown = 3;
+
+// Stragglers of attention read what the caller may change after a call: caches and tables.
+struct LeaveQueries {
+  ActivationBuffers<Buffer>& queries;
+  ~LeaveQueries() { queries.wait_left(); }
+};
+
 // The widest layer.
 Index most_of(const std::vector<Index>& of_layers, Index of_all) {
   return of_layers.empty() ? of_all : std::ranges::max(of_layers);
@@ -70,11 +79,15 @@ void RopeTables::fill(Index first_row, const StepSequence& sequence) {
 
 ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& options,
                          Executor& executor)
+    : ModelRunner(file, options, executor, load_weights(file, options.weights, executor)) {}
+
+ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& options,
+                         Executor& executor, ModelWeights weights)
     : arch_(file.architecture()),
       options_(options),
       executor_(executor),
       file_(file),
-      weights_(load_weights(file, options.weights, executor)),
+      weights_(std::move(weights)),
       kv_(plan_kv(arch_, options.kv)),
       packed_(executor),
       queries_(executor) {
@@ -130,12 +143,9 @@ void ModelRunner::check(const StepBatch& batch) const {
 bool ModelRunner::forward(const StepBatch& batch, const std::function<bool()>& go_on) {
   HONE_TRACE_ZONE("forward", {"rows", batch.rows()}, {"sequences", batch.sequences.size()});
   check(batch);
+  prepare(batch);
   embed(batch);
-  // Stragglers of attention read what the caller may change after this call: caches and tables.
-  const struct Leave {
-    ActivationBuffers<Buffer>& queries;
-    ~Leave() { queries.wait_left(); }
-  } leave{queries_};
+  const LeaveQueries leave{queries_};
   for (Index i = 0; i < arch_.layers; ++i) {
     if (go_on && !go_on()) return false;
     HONE_TRACE_ZONE("layer", {"layer", i});
@@ -153,7 +163,33 @@ void ModelRunner::check_files() const {
   if (weights_.packed != nullptr && weights_.packed->is_damaged()) weights_.packed->check_intact();
 }
 
-// Also prepares what all layers read: tables of RoPE, sequences of attention, and wanted rows.
+void ModelRunner::read_embedding(const StepBatch& batch, float* hidden) {
+  check(batch);
+  embed(batch);
+  std::copy_n(hidden_.as<float>(), batch.rows() * arch_.hidden_size, hidden);
+}
+
+void ModelRunner::run_layer(Index layer, const StepBatch& batch, float* hidden,
+                            const InputListener& listener) {
+  check(batch);
+  prepare(batch);
+  const LeaveQueries leave{queries_};
+  const Index values = batch.rows() * arch_.hidden_size;
+  std::copy_n(hidden, values, hidden_.as<float>());
+  listener_ = listener ? &listener : nullptr;
+  const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
+  attention_block(weights, batch, layer);
+  mlp_block(weights, batch.rows(), layer);
+  listener_ = nullptr;
+  std::copy_n(hidden_.as<float>(), values, hidden);
+  check_files();
+}
+
+void ModelRunner::set_layer(Index layer, LayerWeights weights) {
+  packed_.wait_left();  // a straggler of the last product may read the old weights
+  weights_.layers[static_cast<std::size_t>(layer)] = std::move(weights);
+}
+
 void ModelRunner::embed(const StepBatch& batch) {
   HONE_TRACE_ZONE("embed", {"rows", batch.rows()}, {"cols", arch_.hidden_size});
   const auto width = static_cast<std::size_t>(arch_.hidden_size);
@@ -164,12 +200,20 @@ void ModelRunner::embed(const StepBatch& batch) {
     const auto scale = static_cast<float>(arch_.embedding_scale);
     for (float& value : hidden) value *= scale;
   }
+  Index row = 0;
+  for (const StepSequence& sequence : batch.sequences) {
+    if (arch_.learned_positions) add_positions(row, sequence);
+    row += sequence.rows;
+  }
+}
+
+// What all layers read: tables of RoPE, sequences of attention, and wanted rows.
+void ModelRunner::prepare(const StepBatch& batch) {
   for (auto& of_group : sequences_) of_group.clear();
   wanted_.clear();
   Index row = 0;
   for (const StepSequence& sequence : batch.sequences) {
     for (RopeTables& rope : ropes_) rope.fill(row, sequence);
-    if (arch_.learned_positions) add_positions(row, sequence);
     for (std::size_t g = 0; g < sequences_.size(); ++g) {
       sequences_[g].push_back({.rows = sequence.rows,
                                .first_position = sequence.first_position,
@@ -200,7 +244,7 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
       {&layer.q.weight, q, q_width, {.bias = layer.q.bias_or_null()}},
       {&layer.k.weight, k_.as<float>(), kv_width, {.bias = layer.k.bias_or_null()}},
       {&layer.v.weight, v_.as<float>(), kv_width, {.bias = layer.v.bias_or_null()}}};
-  project(block_input(layer.attention_norm, rows), rows, layer.qkv_factor, inputs);
+  project(kQkv, block_input(layer.attention_norm, rows), rows, layer.qkv_factor, inputs);
   rotate_and_store(layer, q, rows, index);
   const auto [group, kv_layer] = kv_.places[static_cast<std::size_t>(index)];
   queries_.set_reader(
@@ -217,7 +261,7 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
                           .sequences = sequences_[static_cast<std::size_t>(group)],
                           .wait_for_stragglers = false},
                          executor_));
-  add_product(attended_.as<float>(), rows, layer.o_factor, layer.o, layer.attention_post_norm);
+  add_product(kO, attended_.as<float>(), rows, layer.o_factor, layer.o, layer.attention_post_norm);
 }
 
 // Order: norm; gate and up (or up alone) with the activation; down; norm; residual.
@@ -227,8 +271,8 @@ void ModelRunner::mlp_block(const LayerWeights& layer, Index rows, Index index) 
        mlp_.as<float>(),
        arch_.intermediate_of(index),
        {.bias = layer.gate_up.bias_or_null(), .activation = activation_of(arch_.mlp)}}};
-  project(block_input(layer.mlp_norm, rows), rows, layer.gate_up_factor, inner);
-  add_product(mlp_.as<float>(), rows, layer.down_factor, layer.down, layer.mlp_post_norm);
+  project(kGateUp, block_input(layer.mlp_norm, rows), rows, layer.gate_up_factor, inner);
+  add_product(kDown, mlp_.as<float>(), rows, layer.down_factor, layer.down, layer.mlp_post_norm);
 }
 
 // What a block reads: the residual stream, normalized if the model does so before its blocks.
@@ -239,16 +283,18 @@ const float* ModelRunner::block_input(const Norm& norm, Index rows) {
 }
 
 // The outputs' products of x or, if they are factored, of A x.
-void ModelRunner::project(const float* x, Index rows, const Factor& factor,
+void ModelRunner::project(Index product, const float* x, Index rows, const Factor& factor,
                           std::span<const GemmOutput> outputs) {
-  if (factor.rows() == 0) return multiply(x, rows, outputs.front().weight->cols(), outputs);
+  const Index cols = factor.rows() == 0 ? outputs.front().weight->cols() : factor.cols();
+  if (listener_ != nullptr) (*listener_)(product, x, rows, cols);
+  if (factor.rows() == 0) return multiply(x, rows, cols, outputs);
   const GemmOutput first[] = {{&factor, factored_.as<float>(), factor.rows(), {}}};
-  multiply(x, rows, factor.cols(), first);
+  multiply(x, rows, cols, first);
   multiply(factored_.as<float>(), rows, factor.rows(), outputs);
 }
 
 // hidden += norm(x Wᵀ + bias), where an empty norm is the identity.
-void ModelRunner::add_product(const float* x, Index rows, const Factor& factor,
+void ModelRunner::add_product(Index product, const float* x, Index rows, const Factor& factor,
                               const Linear& linear, const Norm& norm) {
   const Index width = arch_.hidden_size;
   float* hidden = hidden_.as<float>();
@@ -261,7 +307,7 @@ void ModelRunner::add_product(const float* x, Index rows, const Factor& factor,
     output.epilogue.residual = hidden;
     output.epilogue.residual_stride = width;
   }
-  project(x, rows, factor, {&output, 1});
+  project(product, x, rows, factor, {&output, 1});
   if (direct) return;
   normalize(branch_.as<float>(), norm, rows, branch_.as<float>());
   add_to(hidden, {branch_.as<float>(), static_cast<std::size_t>(rows * width)});

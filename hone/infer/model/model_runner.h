@@ -8,6 +8,7 @@
 
 #include "hone/core/buffer.h"
 #include "hone/core/dtype.h"
+#include "hone/infer/input_listener.h"
 #include "hone/infer/kv/kv_plan.h"
 #include "hone/infer/model/activation_buffers.h"
 #include "hone/infer/model/step_batch.h"
@@ -51,8 +52,11 @@ class RopeTables {
 // and sequences nor on the number of threads. Not thread-safe; workspaces are allocated once.
 class ModelRunner {
  public:
-  // `file` and `executor` must outlive the runner.
+  // `file` and `executor` must outlive the runner. Loads the weights as options.weights says, or
+  // takes them.
   ModelRunner(const model_io::ModelFile& file, const RunnerOptions& options, Executor& executor);
+  ModelRunner(const model_io::ModelFile& file, const RunnerOptions& options, Executor& executor,
+              ModelWeights weights);
 
   // Runs the rows of a batch and writes their keys and values to the caches. No worker reads the
   // caches after the call. Calls `go_on`, if it is set, before each layer. If `go_on` returns
@@ -61,6 +65,14 @@ class ModelRunner {
   // up, an id outside the vocabulary, or missing blocks. Throws Error{CorruptFile} if a file with
   // weights was truncated.
   bool forward(const StepBatch& batch, const std::function<bool()>& go_on = {});
+
+  // The steps of forward(), for code that runs all texts through one layer before the next: the
+  // embedding of a batch, and a layer, which changes the residual stream `hidden` [rows,
+  // hidden_size]. `listener`, if it is set, sees the input of each product of the layer.
+  void read_embedding(const StepBatch& batch, float* hidden);
+  void run_layer(Index layer, const StepBatch& batch, float* hidden,
+                 const InputListener& listener = {});
+  void set_layer(Index layer, LayerWeights weights);
 
   // The wanted logits first, first + 1, … of the last batch, in its order, as [count, vocab]. Valid
   // until the next call.
@@ -88,14 +100,15 @@ class ModelRunner {
 
  private:
   void check(const StepBatch& batch) const;
+  void prepare(const StepBatch& batch);
   void embed(const StepBatch& batch);
   void add_positions(Index first_row, const StepSequence& sequence);
   void attention_block(const LayerWeights& layer, const StepBatch& batch, Index index);
   void mlp_block(const LayerWeights& layer, Index rows, Index index);
   const float* block_input(const Norm& norm, Index rows);
-  void add_product(const float* x, Index rows, const Factor& factor, const Linear& linear,
-                   const Norm& norm);
-  void project(const float* x, Index rows, const Factor& factor,
+  void add_product(Index product, const float* x, Index rows, const Factor& factor,
+                   const Linear& linear, const Norm& norm);
+  void project(Index product, const float* x, Index rows, const Factor& factor,
                std::span<const kernels::GemmOutput> outputs);
   float* next_queries(Index rows);
   void rotate_and_store(const LayerWeights& layer, float* q, Index rows, Index index);
@@ -125,7 +138,8 @@ class ModelRunner {
   std::vector<RopeTables> ropes_;                  // for most layers, then for layers with a window
   // The sequences of the last forward(), by group of layers.
   std::vector<std::vector<kernels::AttentionSequence>> sequences_;
-  std::vector<Index> wanted_;  // rows of the last forward() whose logits are wanted
+  std::vector<Index> wanted_;                // rows of the last forward() whose logits are wanted
+  const InputListener* listener_ = nullptr;  // during run_layer()
 };
 
 }  // namespace hone::infer

@@ -20,8 +20,9 @@ using model_io::NamedMatrix;
 
 class LayerPacker {
  public:
-  LayerPacker(const ModelFile& file, WeightPacker& packer)
-      : file_(file), packer_(packer), progress_("loading", std::ssize(file.tensors()), "tensors") {}
+  // Shows no progress if it is null.
+  LayerPacker(const ModelFile& file, WeightPacker& packer, Progress* progress)
+      : file_(file), packer_(packer), progress_(progress) {}
 
   std::vector<float> vector(const std::string& name) {
     const NamedMatrix& tensor = file_.tensor(name);
@@ -60,11 +61,14 @@ class LayerPacker {
   }
 
  private:
-  void note_loaded(Index tensors) { progress_.update(loaded_ += tensors); }
+  void note_loaded(Index tensors) {
+    loaded_ += tensors;
+    if (progress_ != nullptr) progress_->update(loaded_);
+  }
 
   const ModelFile& file_;
   WeightPacker& packer_;
-  Progress progress_;
+  Progress* progress_;
   Index loaded_ = 0;
 };
 
@@ -137,8 +141,7 @@ void pack_factored(const ModelFile& file, Index layer, Executor& executor, Layer
   }
 }
 
-LayerWeights pack_layer(const ModelFile& file, LayerPacker& packer, Index layer,
-                        Executor& executor) {
+LayerWeights pack_one(const ModelFile& file, LayerPacker& packer, Index layer, Executor& executor) {
   LayerWeights weights;
   const auto name = [&](std::string_view part) { return model_io::layer_name(layer, part); };
   for (const NormSource& norm : kNorms) weights.*norm.role = packer.norm(name(norm.name));
@@ -149,6 +152,18 @@ LayerWeights pack_layer(const ModelFile& file, LayerPacker& packer, Index layer,
                                ? packer.linear(name(linear.name))
                                : packer.gate_up(name(linear.name), name(linear.second));
   }
+  return weights;
+}
+
+// Everything but the layers.
+ModelWeights pack_outer(const ModelFile& file, LayerPacker& packer, WeightPacker& weight_packer) {
+  const model_io::Architecture& arch = file.architecture();
+  ModelWeights weights;
+  weights.final_norm = packer.norm("model.norm");
+  weights.head = packer.linear(arch.tied_embeddings ? "model.embed_tokens" : "lm_head");
+  weights.embedding = weight_packer.embedding(file.tensor("model.embed_tokens.weight"));
+  if (arch.learned_positions)
+    weights.positions = file.tensor("model.embed_positions.weight").matrix;
   return weights;
 }
 
@@ -169,18 +184,27 @@ Index ModelWeights::bytes() const {
 ModelWeights pack_weights(const ModelFile& file, WeightPacker& packer, Executor& executor) {
   const model_io::Architecture& arch = file.architecture();
   HONE_TRACE_ZONE("pack weights", {"layers", arch.layers}, {"bytes", file.file_bytes()});
-  LayerPacker layers(file, packer);
-  ModelWeights weights;
-  for (Index i = 0; i < arch.layers; ++i) {
-    weights.layers.push_back(pack_layer(file, layers, i, executor));
-  }
-  weights.final_norm = layers.norm("model.norm");
-  weights.head = layers.linear(arch.tied_embeddings ? "model.embed_tokens" : "lm_head");
-  weights.embedding = packer.embedding(file.tensor("model.embed_tokens.weight"));
-  if (arch.learned_positions)
-    weights.positions = file.tensor("model.embed_positions.weight").matrix;
+  Progress progress("loading", std::ssize(file.tensors()), "tensors");
+  LayerPacker layers(file, packer, &progress);
+  std::vector<LayerWeights> packed;
+  for (Index i = 0; i < arch.layers; ++i) packed.push_back(pack_one(file, layers, i, executor));
+  ModelWeights weights = pack_outer(file, layers, packer);
+  weights.layers = std::move(packed);
   weights.kept = packer.kept();
   return weights;
+}
+
+ModelWeights pack_outer_weights(const ModelFile& file, WeightPacker& packer) {
+  LayerPacker outer(file, packer, nullptr);
+  ModelWeights weights = pack_outer(file, outer, packer);
+  weights.layers.resize(static_cast<std::size_t>(file.architecture().layers));
+  return weights;
+}
+
+LayerWeights pack_layer(const ModelFile& file, Index layer, WeightPacker& packer,
+                        Executor& executor) {
+  LayerPacker layers(file, packer, nullptr);
+  return pack_one(file, layers, layer, executor);
 }
 
 }  // namespace hone::infer

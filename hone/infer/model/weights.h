@@ -59,4 +59,10 @@ struct ModelWeights {
 ModelWeights pack_weights(const model_io::ModelFile& file, WeightPacker& packer,
                           Executor& executor);
 
+// The parts of pack_weights(), for code that has one layer in memory at a time: everything but the
+// layers, which are empty, and one layer.
+ModelWeights pack_outer_weights(const model_io::ModelFile& file, WeightPacker& packer);
+LayerWeights pack_layer(const model_io::ModelFile& file, Index layer, WeightPacker& packer,
+                        Executor& executor);
+
 }  // namespace hone::infer

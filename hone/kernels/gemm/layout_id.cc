@@ -13,10 +13,12 @@ namespace {
 
 constexpr Index kSampleRows = 17, kSampleCols = 256;  // two panels, the second one almost empty
 
-constexpr std::array kBlockTypes = {GgufType::Q8_0, GgufType::Q4_0, GgufType::Q4_1, GgufType::Q5_0,
-                                    GgufType::Q5_1, GgufType::Q4_K, GgufType::Q5_K, GgufType::Q6_K};
-constexpr std::array<std::string_view, 5> kSpecs = {"int8:row", "int4:g32:sym:f16", "int4:g32:asym",
-                                                    "int3:g64:sym:f32", "int6:g48:sym:f32"};
+constexpr std::array kBlockTypes = {
+    GgufType::Q8_0, GgufType::Q4_0, GgufType::Q4_1, GgufType::Q5_0,   GgufType::Q5_1,
+    GgufType::Q4_K, GgufType::Q5_K, GgufType::Q6_K, GgufType::IQ4_NL, GgufType::Q3_K};
+constexpr std::array<std::string_view, 6> kSpecs = {"int8:row",         "int4:g32:sym:f16",
+                                                    "int4:g32:asym",    "int3:g64:sym:f32",
+                                                    "int6:g48:sym:f32", "log4:g32"};
 
 // Bytes of which no two form an infinity or NaN of 16 bits, nor four one of 32.
 std::vector<std::byte> sample(Index bytes) {

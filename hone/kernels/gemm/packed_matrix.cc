@@ -59,10 +59,17 @@ int zero_point_of(PanelKind kind) {
   }
 }
 
+// Powers of two up to 64 times the smallest one are codes of 8 bits.
+constexpr int kMostLogBits = 4;
+
+// The smallest positive level of canonical codes.
+float smallest_level(const QuantSpec& spec) { return level_of(spec, 1); }
+
 PanelKind panel_kind_of(GgufType type) {
   switch (type) {
     case GgufType::Q8_0:
     case GgufType::Q5_0:
+    case GgufType::IQ4_NL:
       return PanelKind::Code8;
     case GgufType::Q4_0:
       return PanelKind::Code4;
@@ -72,6 +79,7 @@ PanelKind panel_kind_of(GgufType type) {
     case GgufType::Q5_1:
     case GgufType::Q5_K:
       return PanelKind::Min5;
+    case GgufType::Q3_K:
     case GgufType::Q6_K:
       return PanelKind::Half6;
     default:
@@ -92,13 +100,15 @@ void lay_out_blocks(PanelLayout& layout, GgufType type) {
 }
 
 void lay_out_canonical(PanelLayout& layout, const QuantSpec& spec) {
-  if (spec.span == ScaleSpan::Group && spec.group % kBlockCols != 0) {
+  const bool is_log = spec.kind == CodeKind::Log;
+  if ((spec.span == ScaleSpan::Group && spec.group % kBlockCols != 0) ||
+      (is_log && spec.bits > kMostLogBits)) {
     layout.kind = PanelKind::F32;
     layout.panel_bytes = layout.cols * kPanelRows * 4;
     return;
   }
-  layout.kind = spec.bits > 4 ? PanelKind::Code8 : PanelKind::Code4;
-  layout.half_scales = spec.scale_dtype == Dtype::Float16;
+  layout.kind = spec.bits > 4 || is_log ? PanelKind::Code8 : PanelKind::Code4;
+  layout.half_scales = spec.scale_dtype == Dtype::Float16 && !is_log;
   layout.zero_point = spec.symmetric ? zero_point_of(layout.kind) : 0;
   layout.blocks_per_group = whole_blocks_per_group(spec, layout.blocks);
   lay_out_records(layout, !spec.symmetric);
@@ -256,7 +266,10 @@ class PanelWriter {
     if (!spec.symmetric) return codes;
     const int half = 1 << (spec.bits - 1);
     for (std::uint8_t& code : codes) {
-      code = static_cast<std::uint8_t>((code ^ half) - half + layout_.zero_point);
+      int value = (code ^ half) - half;
+      if (spec.kind == CodeKind::Log)
+        value = static_cast<int>(level_of(spec, value) / smallest_level(spec));
+      code = static_cast<std::uint8_t>(value + layout_.zero_point);
     }
     return codes;
   }
@@ -264,8 +277,9 @@ class PanelWriter {
   void write_canonical(Index row, Index lane, std::byte* panel) const {
     const Index groups = ceil_div(layout_.blocks, layout_.blocks_per_group);
     for (Index g = 0; g < groups; ++g) {
-      const float scale = stored_.quant.scale_at(row, g);
-      require_finite_scale(scale, row, g);
+      const float stored_scale = stored_.quant.scale_at(row, g);
+      require_finite_scale(stored_scale, row, g);
+      const float scale = stored_scale * smallest_level(stored_.quant.spec);
       std::byte* const record = panel + record_at(layout_, g);
       if (layout_.half_scales) {
         const std::uint16_t bits = float_to_f16(scale);

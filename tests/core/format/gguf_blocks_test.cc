@@ -160,7 +160,7 @@ TEST(GgufBlocks, extreme_scales_give_finite_values_rounded_once) {
 
 TEST(GgufBlocks, every_row_starts_at_its_own_blocks) {
   for (const GgufType type : {GgufType::Q4_1, GgufType::Q5_0, GgufType::Q5_1, GgufType::Q4_K,
-                              GgufType::Q5_K, GgufType::Q6_K}) {
+                              GgufType::Q5_K, GgufType::Q6_K, GgufType::Q3_K, GgufType::IQ4_NL}) {
     const auto block =
         static_cast<std::size_t>(gguf_type_info(static_cast<std::uint32_t>(type), "t").bytes);
     BlockBytes all;

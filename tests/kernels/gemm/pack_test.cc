@@ -2,10 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 
+#include "hone/core/bf16.h"
 #include "hone/core/error.h"
+#include "hone/core/philox.h"
 #include "hone/core/thread/thread_pool.h"
+#include "hone/kernels/gemm/gemm.h"
 #include "hone/kernels/gemm/packed_matrix.h"
 #include "tests/kernels/gemm/weight_support.h"
 
@@ -117,6 +121,77 @@ TEST(Pack, keeps_scales_and_minimums_of_sub_blocks_as_stored) {
   EXPECT_DOUBLE_EQ(bits("q6_k"), 6.5625);
   EXPECT_EQ(pack(make_weight("q4_k", 1, 256, 3).stored()).variant(), "q4x16min");
   EXPECT_EQ(pack(make_weight("q6_k", 1, 256, 3).stored()).variant(), "q6x16half");
+}
+
+// Levels of a table and powers of two become codes of 8 bits, Q3_K those of Q6_K.
+TEST(Pack, levels_and_short_codes_unpack_and_multiply_as_they_decode) {
+  constexpr Index kRows = 19, kCols = 512;
+  PhiloxStream random(8);
+  std::vector<std::vector<std::byte>> memory;
+  const auto bytes_of_size = [&](Index size) {
+    memory.emplace_back(static_cast<std::size_t>(size));
+    for (std::byte& one : memory.back()) one = static_cast<std::byte>(random.below(256));
+    return std::span(memory.back());
+  };
+  std::vector<StoredMatrix> matrices;
+  for (const auto& [type, scale_at] : {std::pair(GgufType::IQ4_NL, 0), {GgufType::Q3_K, 108}}) {
+    const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(type), "test");
+    const auto bytes = bytes_of_size(kRows * kCols / info.block * info.bytes);
+    const std::uint16_t scale = float_to_f16(3e-3f);
+    for (std::size_t at = static_cast<std::size_t>(scale_at); at < bytes.size();
+         at += static_cast<std::size_t>(info.bytes))
+      std::memcpy(bytes.data() + at, &scale, sizeof scale);
+    matrices.push_back({.layout = WeightLayout::GgufBlocks,
+                        .rows = kRows,
+                        .cols = kCols,
+                        .block_type = type,
+                        .bytes = bytes,
+                        .quant = {}});
+  }
+  for (const char* name : {"log2:g32", "log3:g64", "log4:row", "log4:g48", "log6:g32"}) {
+    const QuantSpec spec = parse_quant_spec(name);
+    const Index scales = kRows * spec.groups_per_row(kCols);
+    const auto codes = bytes_of_size(kRows * spec.code_bytes_per_row(kCols)),
+               stored = bytes_of_size(scales * bytes_of(spec.scale_dtype));
+    for (Index i = 0; i < scales; ++i) {
+      const float value = 0.1f * (random.uniform() - 0.5f);
+      const std::uint16_t half = float_to_f16(value);
+      if (spec.scale_dtype == Dtype::Float32) {
+        std::memcpy(stored.data() + i * 4, &value, 4);
+      } else {
+        std::memcpy(stored.data() + i * 2, &half, 2);
+      }
+    }
+    matrices.push_back({.layout = WeightLayout::Canonical,
+                        .rows = kRows,
+                        .cols = kCols,
+                        .bytes = {},
+                        .quant = {spec, kRows, kCols, codes, stored, {}}});
+  }
+  std::vector<float> x(3 * kCols), want(kCols), got(kCols);
+  for (float& value : x) value = random.uniform() - 0.5f;
+  for (const StoredMatrix& matrix : matrices) {
+    const PackedMatrix packed = pack(matrix);
+    std::vector<float> y(3 * kRows);
+    gemm(x.data(), 3, kCols, {.weight = &packed, .y = y.data(), .y_stride = kRows, .epilogue = {}},
+         serial_executor());
+    for (Index row = 0; row < kRows; ++row) {
+      decode_row(matrix, row, want);
+      packed.unpack_row(row, got);
+      ASSERT_EQ(got, want) << packed.variant();
+      for (Index i = 0; i < 3; ++i) {
+        double sum = 0, size = 0;
+        for (Index k = 0; k < kCols; ++k) {
+          const double term = static_cast<double>(x[static_cast<std::size_t>(i * kCols + k)]) *
+                              static_cast<double>(want[static_cast<std::size_t>(k)]);
+          sum += term;
+          size += std::abs(term);
+        }
+        EXPECT_NEAR(y[static_cast<std::size_t>(i * kRows + row)], sum, 4e-3 * size)
+            << packed.variant();
+      }
+    }
+  }
 }
 
 void expect_error(const StoredMatrix& stored, ErrorCategory category, const std::string& text) {

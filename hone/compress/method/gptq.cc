@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/compress/method/gptq.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "hone/core/check.h"
+#include "hone/core/machine/trace.h"
+#include "hone/kernels/linalg/triangular.h"
+
+namespace hone::compress {
+namespace {
+
+constexpr Index kBlock = 128;    // columns whose feedback is one product
+constexpr Index kRowGrain = 16;  // rows of a task
+constexpr Index kSampleRows = 128;
+
+double mean_of_diagonal(const kernels::Gram& inputs) {
+  double sum = 0;
+  for (Index i = 0; i < inputs.cols(); ++i) sum += inputs(i, i);
+  return sum / static_cast<double>(inputs.cols());
+}
+
+// H + damping I with rows and columns from the last to the first of `order`: the lower Cholesky
+// factor of this matrix is R with both reversed.
+void fill_reversed(const kernels::Gram& inputs, std::span<const Index> order, double damping,
+                   std::span<double> out, Executor& executor) {
+  const Index n = inputs.cols();
+  executor.parallel_for(n, 16, [&](Index begin, Index end, int) {
+    for (Index row = begin; row < end; ++row) {
+      const Index from = order[static_cast<std::size_t>(n - 1 - row)];
+      double* to = out.data() + row * n;
+      for (Index col = 0; col <= row; ++col)
+        to[col] = inputs(from, order[static_cast<std::size_t>(n - 1 - col)]);
+      to[row] += damping;
+    }
+  });
+}
+
+// Errors of one task: rows of δ in the order of rounding, and their effect on a block of columns.
+struct TaskRows {
+  std::vector<double> errors, feedback;
+  std::vector<std::uint8_t> codes;
+
+  TaskRows(Index rows, Index cols)
+      : errors(static_cast<std::size_t>(rows * cols)),
+        feedback(static_cast<std::size_t>(rows * kBlock)),
+        codes(static_cast<std::size_t>(rows * cols)) {}
+};
+
+}  // namespace
+
+std::vector<float> importance_of(const kernels::Gram& inputs) {
+  const double mean = mean_of_diagonal(inputs), unit = mean > 0 ? 1 / mean : 0;
+  std::vector<float> importance;
+  for (Index i = 0; i < inputs.cols(); ++i)
+    importance.push_back(static_cast<float>(unit * inputs(i, i)));
+  return importance;
+}
+
+ErrorFeedback::ErrorFeedback(const kernels::Gram& inputs, const FeedbackOptions& options,
+                             std::string_view name, Executor& executor)
+    : order_(static_cast<std::size_t>(inputs.cols())) {
+  HONE_TRACE_ZONE("error feedback", {"cols", inputs.cols()});
+  if (!inputs.is_finite()) fail_corrupt(name, "finite inputs", "a value that is not");
+  const Index n = inputs.cols();
+  std::iota(order_.begin(), order_.end(), Index{0});
+  if (options.act_order)
+    std::ranges::stable_sort(order_, std::greater<>(), [&](Index i) { return inputs(i, i); });
+  const double mean = mean_of_diagonal(inputs);
+  damping_ = mean > 0 ? options.damp * mean : 1;
+  Buffer reversed(checked_mul(checked_mul(n, n, name), sizeof(double), name));
+  const std::span<double> matrix(reversed.as<double>(), static_cast<std::size_t>(n * n));
+  for (;; damping_ *= 10) {
+    fill_reversed(inputs, order_, damping_, matrix, executor);
+    if (kernels::factor_cholesky(matrix, n, executor)) break;
+    if (damping_ == 0) damping_ = mean * 1e-12;  // options.damp may be 0
+  }
+  factors_ = Buffer(n * n * static_cast<Index>(sizeof(double)));
+  pivots_.resize(order_.size());
+  executor.parallel_for(n, 16, [&](Index begin, Index end, int) {
+    for (Index at = begin; at < end; ++at) {
+      const double root = matrix[static_cast<std::size_t>((n - 1 - at) * (n + 1))];
+      pivots_[static_cast<std::size_t>(at)] = root * root;
+      double* to = factors_.as<double>() + at * n;
+      for (Index j = 0; j < at; ++j)
+        to[j] = matrix[static_cast<std::size_t>((n - 1 - j) * n + n - 1 - at)] / root;
+    }
+  });
+}
+
+double ErrorFeedback::output_error(std::span<const double> errors, Executor& executor) const {
+  const Index n = cols(), rows = std::ssize(errors) / n;
+  std::vector<double> sums(static_cast<std::size_t>(ceil_div(rows, kRowGrain)));
+  executor.parallel_for(rows, kRowGrain, [&](Index begin, Index end, int) {
+    TaskRows task(end - begin, n);
+    for (Index row = begin; row < end; ++row) {
+      for (Index at = 0; at < n; ++at)
+        task.errors[static_cast<std::size_t>((row - begin) * n + at)] =
+            errors[static_cast<std::size_t>(row * n + order_[static_cast<std::size_t>(at)])];
+    }
+    double sum = 0;
+    for (Index first = 0; first < n; first += kBlock) {
+      const Index count = std::min(kBlock, n - first);
+      std::ranges::fill(task.feedback, 0);
+      // The factors of a row end at its diagonal; the rest is 0.
+      kernels::subtract_product({.a = task.errors.data(),
+                                 .a_stride = n,
+                                 .b = factors(first),
+                                 .b_stride = n,
+                                 .c = task.feedback.data(),
+                                 .c_stride = kBlock,
+                                 .rows = end - begin,
+                                 .cols = count,
+                                 .depth = first + count},
+                                serial_executor());
+      for (Index row = 0; row < end - begin; ++row) {
+        for (Index i = 0; i < count; ++i) {
+          const double error = task.errors[static_cast<std::size_t>(row * n + first + i)] -
+                               task.feedback[static_cast<std::size_t>(row * kBlock + i)];
+          sum += pivot(first + i) * error * error;
+        }
+      }
+    }
+    sums[static_cast<std::size_t>(begin / kRowGrain)] = sum;
+  });
+  return rows == 0 ? 0 : std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(rows);
+}
+
+EncodedMatrix round_with_feedback(const WeightFormat& format, const WeightMatrix& matrix,
+                                  std::span<const BlockScales> scales,
+                                  const ErrorFeedback& feedback, Executor& executor) {
+  HONE_TRACE_ZONE("round with feedback", {"rows", matrix.rows}, {"cols", matrix.cols});
+  HONE_CHECK(feedback.cols() == matrix.cols, "gptq", concat("inputs of ", matrix.cols, " columns"),
+             feedback.cols());
+  const Index n = matrix.cols;
+  const Index block = format.block(n), sub = format.sub_block(n);
+  EncodedMatrix out = format.allocate(matrix.rows, n);
+  executor.parallel_for(matrix.rows, kRowGrain, [&](Index begin, Index end, int) {
+    TaskRows task(end - begin, n);
+    for (Index first = 0; first < n; first += kBlock) {
+      const Index count = std::min(kBlock, n - first);
+      std::ranges::fill(task.feedback, 0);
+      kernels::subtract_product({.a = task.errors.data(),
+                                 .a_stride = n,
+                                 .b = feedback.factors(first),
+                                 .b_stride = n,
+                                 .c = task.feedback.data(),
+                                 .c_stride = kBlock,
+                                 .rows = end - begin,
+                                 .cols = count,
+                                 .depth = first},
+                                serial_executor());
+      for (Index row = begin; row < end; ++row) {
+        const float* weights = matrix.values.data() + row * n;
+        double* errors = task.errors.data() + (row - begin) * n;
+        std::uint8_t* codes = task.codes.data() + (row - begin) * n;
+        for (Index i = 0; i < count; ++i) {
+          const Index at = first + i, col = feedback.order()[static_cast<std::size_t>(at)];
+          const double* factors = feedback.factors(at) + first;
+          double target =
+              weights[col] - task.feedback[static_cast<std::size_t>((row - begin) * kBlock + i)];
+          for (Index j = 0; j < i; ++j) target += errors[first + j] * factors[j];
+          const BlockScales& own = scales_at(format, scales, n, row, col);
+          const Affine& affine = own.affine[static_cast<std::size_t>(col % block / sub)];
+          codes[col] = format.encode(affine, static_cast<float>(target));
+          errors[at] = static_cast<double>(weights[col]) -
+                       static_cast<double>(format.decode(affine, codes[col]));
+        }
+      }
+    }
+    for (Index row = begin; row < end; ++row)
+      store_row(
+          format, scales, row,
+          std::span(task.codes)
+              .subspan(static_cast<std::size_t>((row - begin) * n), static_cast<std::size_t>(n)),
+          out);
+  });
+  return out;
+}
+
+double relative_output_error(const WeightMatrix& matrix, const StoredMatrix& stored,
+                             const ErrorFeedback& feedback, Executor& executor) {
+  const Index rows = std::min(kSampleRows, matrix.rows), n = matrix.cols;
+  std::vector<double> weights, errors;
+  std::vector<float> decoded(static_cast<std::size_t>(n));
+  for (Index i = 0; i < rows; ++i) {
+    const Index row = i * matrix.rows / rows;
+    decode_row(stored, row, decoded);
+    const std::span<const float> from = matrix.row(row);
+    for (std::size_t col = 0; col < decoded.size(); ++col) {
+      weights.push_back(from[col]);
+      errors.push_back(static_cast<double>(from[col]) - static_cast<double>(decoded[col]));
+    }
+  }
+  const double size = feedback.output_error(weights, executor);
+  return size > 0 ? feedback.output_error(errors, executor) / size : 0;
+}
+
+}  // namespace hone::compress

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/compress/method/round.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "hone/core/check.h"
+
+namespace hone::compress {
+namespace {
+
+void check_finite(const WeightMatrix& matrix) {
+  const auto bad =
+      std::ranges::find_if_not(matrix.values, [](float x) { return std::isfinite(x); });
+  if (bad != matrix.values.end()) {
+    fail_corrupt(matrix.name, "finite weights",
+                 concat(*bad, " at element ", bad - matrix.values.begin()));
+  }
+}
+
+// Calls visit(weights, first column) for the blocks of a row.
+template <class Visit>
+void for_blocks(const WeightFormat& format, std::span<const float> row, const Visit& visit) {
+  const auto block = static_cast<std::size_t>(format.block(std::ssize(row)));
+  for (std::size_t begin = 0; begin < row.size(); begin += block)
+    visit(row.subspan(begin, std::min(block, row.size() - begin)), begin);
+}
+
+bool holds(const WeightFormat& format, const WeightMatrix& matrix) {
+  if (format.spans_rows()) return format.holds(matrix.values);
+  for (Index row = 0; row < matrix.rows; ++row) {
+    bool all = true;
+    for_blocks(format, matrix.row(row), [&](std::span<const float> block, std::size_t) {
+      all = all && format.holds(block);
+    });
+    if (!all) return false;
+  }
+  return true;
+}
+
+Index blocks_per_row(const WeightFormat& format, Index cols) {
+  return ceil_div(cols, format.block(cols));
+}
+
+// The importance of every element of the matrix.
+std::vector<float> repeat(std::span<const float> importance, Index rows) {
+  std::vector<float> all;
+  for (Index row = 0; row < rows && !importance.empty(); ++row)
+    all.insert(all.end(), importance.begin(), importance.end());
+  return all;
+}
+
+}  // namespace
+
+std::shared_ptr<const WeightFormat> format_for(std::shared_ptr<const WeightFormat> format,
+                                               const WeightMatrix& matrix) {
+  HONE_CHECK(
+      matrix.rows > 0 && matrix.cols > 0 && std::ssize(matrix.values) == matrix.rows * matrix.cols,
+      "quantize", concat(matrix.rows, " x ", matrix.cols, " values"), matrix.values.size());
+  HONE_CHECK(format->takes(matrix.cols), "quantize",
+             concat("columns that ", format->name(), " can store"), matrix.cols);
+  check_finite(matrix);
+  if (holds(*format, matrix)) return format;
+  auto wide = format->widened();
+  if (wide == nullptr || !holds(*wide, matrix))
+    fail_corrupt(matrix.name, concat("weights that ", format->name(), " can represent"),
+                 "larger ones");
+  return wide;
+}
+
+std::vector<BlockScales> fit_matrix(const WeightFormat& format, const WeightMatrix& matrix,
+                                    std::span<const float> importance, const FitOptions& options,
+                                    Executor& executor) {
+  if (format.spans_rows()) {
+    std::vector<BlockScales> one(1);
+    format.fit(matrix.values, repeat(importance, matrix.rows), options, one.front());
+    return one;
+  }
+  const Index blocks = blocks_per_row(format, matrix.cols);
+  std::vector<BlockScales> scales(static_cast<std::size_t>(matrix.rows * blocks));
+  executor.parallel_for(matrix.rows, 4, [&](Index begin, Index end, int) {
+    for (Index row = begin; row < end; ++row) {
+      auto to = scales.begin() + row * blocks;
+      for_blocks(format, matrix.row(row), [&](std::span<const float> block, std::size_t first) {
+        const auto part = importance.empty() ? importance : importance.subspan(first, block.size());
+        format.fit(block, part, options, *to++);
+      });
+    }
+  });
+  return scales;
+}
+
+const BlockScales& scales_at(const WeightFormat& format, std::span<const BlockScales> scales,
+                             Index cols, Index row, Index col) {
+  if (format.spans_rows()) return scales.front();
+  const Index at = row * blocks_per_row(format, cols) + col / format.block(cols);
+  return scales[static_cast<std::size_t>(at)];
+}
+
+void store_row(const WeightFormat& format, std::span<const BlockScales> scales, Index row,
+               std::span<const std::uint8_t> codes, EncodedMatrix& out) {
+  const auto cols = static_cast<Index>(codes.size()), block = format.block(cols);
+  for (Index first = 0; first < cols; first += block) {
+    const auto count = static_cast<std::size_t>(std::min(block, cols - first));
+    format.store(out, row, first / block, scales_at(format, scales, cols, row, first),
+                 codes.subspan(static_cast<std::size_t>(first), count));
+  }
+}
+
+EncodedMatrix round_matrix(const WeightFormat& format, const WeightMatrix& matrix,
+                           std::span<const BlockScales> scales, Executor& executor) {
+  EncodedMatrix out = format.allocate(matrix.rows, matrix.cols);
+  const Index block = format.block(matrix.cols), sub = format.sub_block(matrix.cols);
+  executor.parallel_for(matrix.rows, 4, [&](Index begin, Index end, int) {
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(matrix.cols));
+    for (Index row = begin; row < end; ++row) {
+      const std::span<const float> weights = matrix.row(row);
+      for (Index col = 0; col < matrix.cols; ++col) {
+        const BlockScales& own = scales_at(format, scales, matrix.cols, row, col);
+        const auto at = static_cast<std::size_t>(col);
+        codes[at] =
+            format.encode(own.affine[static_cast<std::size_t>(col % block / sub)], weights[at]);
+      }
+      store_row(format, scales, row, codes, out);
+    }
+  });
+  return out;
+}
+
+double code_entropy(const WeightFormat& format, const WeightMatrix& matrix,
+                    std::span<const BlockScales> scales, const StoredMatrix& stored) {
+  std::vector<Index> counts(format.levels().size());
+  std::vector<float> decoded(static_cast<std::size_t>(matrix.cols));
+  const Index block = format.block(matrix.cols), sub = format.sub_block(matrix.cols);
+  for (Index row = 0; row < matrix.rows; ++row) {
+    decode_row(stored, row, decoded);
+    for (Index col = 0; col < matrix.cols; ++col) {
+      const BlockScales& own = scales_at(format, scales, matrix.cols, row, col);
+      const Affine& affine = own.affine[static_cast<std::size_t>(col % block / sub)];
+      ++counts[format.encode(affine, decoded[static_cast<std::size_t>(col)])];
+    }
+  }
+  const auto all = static_cast<double>(matrix.rows * matrix.cols);
+  double entropy = 0;
+  for (const Index count : counts) {
+    const double share = static_cast<double>(count) / all;
+    if (count > 0) entropy -= share * std::log2(share);
+  }
+  return entropy;
+}
+
+double signal_to_noise_db(const WeightMatrix& matrix, const StoredMatrix& stored) {
+  std::vector<float> decoded(static_cast<std::size_t>(matrix.cols));
+  double signal = 0, noise = 0;
+  for (Index row = 0; row < matrix.rows; ++row) {
+    decode_row(stored, row, decoded);
+    const std::span<const float> weights = matrix.row(row);
+    for (std::size_t i = 0; i < decoded.size(); ++i) {
+      const double value = weights[i], error = value - static_cast<double>(decoded[i]);
+      signal += value * value;
+      noise += error * error;
+    }
+  }
+  if (noise == 0) return std::numeric_limits<double>::infinity();
+  return 10 * std::log10(signal / noise);
+}
+
+}  // namespace hone::compress
