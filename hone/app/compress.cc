@@ -9,6 +9,7 @@
 #include "hone/app/blame_weights.h"
 #include "hone/app/calibration.h"
 #include "hone/app/eval_lm.h"
+#include "hone/compress/allocate/allocate.h"
 #include "hone/compress/compress.h"
 #include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
@@ -208,6 +209,20 @@ Json card_of(const compress::Result& result) {
   return last != result.passes.rend() && last->quality ? last->quality->card : Json();
 }
 
+// Bytes of the file to write that belong to no tensor: keys and vocabulary of a GGUF, otherwise the
+// header. The original's are known if it is a GGUF, too.
+Index file_overhead(const model_io::ModelFile& original, const fs::path& out) {
+  constexpr Index kPerTensor = 256, kPerToken = 24;
+  const Index headers = kPerTensor * std::ssize(original.tensors());
+  if (!is_gguf(out)) return headers;
+  if (original.format() != model_io::ModelFormat::Gguf)
+    return headers + kPerToken * original.architecture().vocab_size;
+  Index tensors = 0;
+  for (const model_io::NamedMatrix& tensor : original.tensors())
+    tensors += tensor.matrix.stored_bytes();
+  return original.file_bytes() - tensors + std::ssize(original.tensors()) * 32;
+}
+
 // Because of a gate.
 bool is_rolled_back(const compress::PassRecord& record) {
   return !record.gate_held && record.status != compress::Status::Applied;
@@ -228,26 +243,42 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   for (const fs::path& file : original->files()) check_output_spares(job.out, file);
   const QualityMeter quality(job, executor);
   const Json source = hash_of(job.model, original->files());  // reads the whole model
-  compress::Context context{executor, measurer, quality, {}, job.stop};
+  compress::Context context{
+      .executor = executor, .measurer = measurer, .quality = quality, .stop = job.stop};
   CalibrationText calibration;
   if (compress::needs_calibration(job.recipe)) {
     calibration = calibrate(job, *original, quality.documents(), executor);
     context.calibration = calibration.texts;
   }
   std::optional<compress::Result> made;
+  context.file_overhead = file_overhead(*original, job.out);
+  compress::Recipe recipe = job.recipe;
+  CompressOutcome outcome;
+  if (recipe.allocate.is_wanted()) {
+    const compress::AllocatedRecipe plan =
+        compress::allocate(compress::Model(*original), recipe, context);
+    recipe = plan.recipe;
+    outcome.document["allocation"] = {{"groups", plan.groups},
+                                      {"bytes", plan.bytes + context.file_overhead},
+                                      {"predicted_kl", plan.predicted_kl},
+                                      {"recipe", compress::to_toml(recipe)}};
+    if (job.plan) {
+      outcome.gates_held = true;
+      return outcome;
+    }
+  }
   blame_weights({&job.model, 1},
-                [&] { made.emplace(compress::compress(*original, job.recipe, context)); });
+                [&] { made.emplace(compress::compress(*original, recipe, context)); });
   const compress::Result& result = *made;
   compress::throw_if_cancelled(context);
 
-  CompressOutcome outcome;
-  outcome.document = {{"model", job.model.string()},
-                      {"out", job.out.string()},
-                      {"passes", passes_of(result)},
-                      {"sizes", nullptr},
-                      {"quality", nullptr},
-                      {"source", source},
-                      {"calibration", calibration.about}};
+  outcome.document.update({{"model", job.model.string()},
+                           {"out", job.out.string()},
+                           {"passes", passes_of(result)},
+                           {"sizes", nullptr},
+                           {"quality", nullptr},
+                           {"source", source},
+                           {"calibration", calibration.about}});
   const auto has_status = [&](compress::Status status) {
     return std::ranges::find(result.passes, status, &compress::PassRecord::status) !=
            result.passes.end();
@@ -259,7 +290,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   const model_io::ArtifactNotes notes{.metadata = {{"hone.toolkit", version_text()},
                                                    {"hone.source", source.dump()},
                                                    {"hone.calibration", calibration.about.dump()}},
-                                      .files = {{"recipe.toml", compress::to_toml(job.recipe)},
+                                      .files = {{"recipe.toml", compress::to_toml(result.recipe)},
                                                 {"quality.json", card.dump(2) + "\n"}}};
   write_model(result.model, job.out, job.out, notes);
   outcome.document["sizes"] = sizes_of(job.out);
@@ -274,6 +305,11 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
 std::string to_table(const CompressOutcome& outcome) {
   const Json& document = outcome.document;
   std::string text;
+  if (const auto plan = document.find("allocation"); plan != document.end()) {
+    text += concat("allocation: ", format_bytes((*plan)["bytes"].get<Index>()),
+                   ", predicted mean KL ", (*plan)["predicted_kl"].get<double>(), " nats\n");
+    if (!document.contains("passes")) return text + (*plan)["recipe"].get<std::string>();
+  }
   for (const Json& pass : document["passes"]) {
     text += concat(pass["name"].get<std::string>(), ": ", pass["status"].get<std::string>(), " (",
                    escape_controls(pass["reason"].get<std::string>()), ")\n  ",

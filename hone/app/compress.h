@@ -22,12 +22,13 @@ struct CompressJob {
   // Text for the quality card: a file, a folder or JSON lines. Only its held-out part is used. If
   // empty, recipe.eval_data is used; if that is empty too, embedded held-out stories.
   std::filesystem::path data;
+  bool plan = false;  // only choose the formats for a budget and describe them
   std::stop_token stop = {};
 };
 
 struct CompressOutcome {
   Json document;            // printed by --json: passes[], sizes{}, quality, out, …
-  bool written = false;     // false if no pass was applied
+  bool written = false;     // false if no pass was applied, or for a plan
   bool gates_held = false;  // no pass failed, and no gate rejected one
 };
 

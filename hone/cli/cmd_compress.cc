@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <charconv>
 #include <cstdio>
 #include <memory>
 
@@ -16,18 +17,44 @@ namespace {
 struct CompressCommand {
   std::string model, out, tokenizer, recipe, data, on_fail, calib;
   Index tokens = 0;
-  bool requantize = false;
+  std::string size;
+  double bits = 0;
+  bool requantize = false, plan = false;
   std::vector<std::string> quantize;
 };
 
+// "90MB", "1.5GB" or "86MiB" in 10^6 bytes.
+double parse_megabytes(const std::string& text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"MB", 1}, {"GB", 1e3}, {"MiB", 1.048576}, {"GiB", 1073.741824}};
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  for (const auto& [name, megabytes] : kUnits) {
+    if (error == std::errc() && unit == name && value > 0 && value < 1e9) return value * megabytes;
+  }
+  fail_argument("--size", "a size such as 90MB, 1.5GB, 86MiB or 1GiB", text);
+}
+
 compress::Recipe recipe_of(const CompressCommand& options) {
-  HONE_CHECK(options.recipe.empty() != options.quantize.empty(), "compress",
-             "either --recipe or --quantize", options.recipe.empty() ? "neither" : "both");
+  const bool has_budget = !options.size.empty() || options.bits > 0;
+  HONE_CHECK(options.recipe.empty() || options.quantize.empty(), "compress",
+             "either --recipe or --quantize", "both");
+  HONE_REQUIRE(!options.recipe.empty() || !options.quantize.empty() || has_budget, "compress",
+               "Say what to do by --quantize, --size, --bits or --recipe.");
   compress::Recipe recipe;
   if (!options.recipe.empty()) recipe = compress::read_recipe(options.recipe);
   for (const std::string& text : options.quantize) {
     recipe.passes.push_back(compress::parse_quantize_option(text));
   }
+  if (has_budget) {
+    recipe.allocate.size_mb = options.size.empty() ? 0 : parse_megabytes(options.size);
+    recipe.allocate.bits = options.bits;
+    if (recipe.passes.empty())
+      recipe.passes.push_back({.spec = "q4_0", .rounding = compress::Rounding::Gptq});
+  }
+  HONE_REQUIRE(!options.plan || recipe.allocate.is_wanted(), "--plan",
+               "There is nothing to plan without --size or --bits.");
   if (!options.calib.empty()) recipe.calib_data = options.calib;
   if (options.tokens > 0) recipe.calib_tokens = options.tokens;
   if (options.requantize) recipe.requantize = true;
@@ -50,10 +77,11 @@ void run(const CompressCommand& options, Context& context) {
                                                             .recipe = recipe_of(options),
                                                             .recipe_file = options.recipe,
                                                             .data = options.data,
+                                                            .plan = options.plan,
                                                             .stop = Interrupt::token()},
                                                            context.executor(), *measurer);
   context.finish(outcome.document, [&] { std::fputs(app::to_table(outcome).c_str(), stdout); });
-  if (outcome.written && outcome.gates_held) return;
+  if ((outcome.written || options.plan) && outcome.gates_held) return;
   log_error(concat("[compress] At least one pass was not applied",
                    outcome.written ? "." : ", so nothing was written."));
   context.status = 1;
@@ -79,6 +107,15 @@ void add_compress(CLI::App& program, Context& context) {
   verb->add_option("--calib-tokens", options->tokens,
                    "Number of its tokens that are used (default: the recipe's, or 16384)")
       ->check(CLI::Range(Index{1}, Index{1'000'000'000}));
+  verb->add_option(
+      "--size", options->size,
+      "Size of the file, for example 90MB: hone measures how sensitive the model is "
+      "to each group of matrices and gives each the format that is best for the whole");
+  verb->add_option("--bits", options->bits, "The same for bits per weight, for example 4.5")
+      ->check(CLI::Range(1.0, 32.0))
+      ->excludes("--size");
+  verb->add_flag("--plan", options->plan,
+                 "Only choose the formats for --size or --bits, and print the recipe");
   verb->add_flag("--requantize", options->requantize,
                  "Decode matrices that are quantized already and quantize them again");
   verb->add_option("--tokenizer", options->tokenizer,

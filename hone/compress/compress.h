@@ -10,6 +10,7 @@ namespace hone::compress {
 
 struct Result {
   Model model;
+  Recipe recipe;  // as it ran: with the formats that were allocated
   std::vector<PassRecord> passes;
   bool stopped = false;  // whether a pass failed with on_fail = "stop"; then nothing may be written
 };
@@ -18,7 +19,8 @@ struct Result {
 // model. Reads no weights.
 void check_recipe(const model_io::ModelFile& original, const Recipe& recipe);
 
-// Runs the recipe's passes in order on a copy-on-write clone. The original is not changed.
+// Runs the recipe's passes in order on a copy-on-write clone. The original is not changed. A recipe
+// with a budget must have gone through allocate().
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context);
 
 }  // namespace hone::compress

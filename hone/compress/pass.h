@@ -48,6 +48,7 @@ struct Context {
   std::function<Quality(const Model&)> quality;  // if empty, quality is not measured and not gated
   // The calibration text, for passes that need the inputs of layers.
   std::vector<std::vector<text::TokenId>> calibration = {};
+  Index file_overhead = 0;  // bytes of the file to write that belong to no tensor
   std::stop_token stop = {};
 };
 

@@ -48,6 +48,15 @@ bool is_format(const std::string& text) {
   }
 }
 
+// "GLOB=FORMAT"
+std::string check_formats(const std::vector<std::string>& formats) {
+  const bool good = std::ranges::all_of(formats, [](const std::string& one) {
+    const std::size_t equals = one.find('=');
+    return equals != one.npos && equals > 0 && is_format(one.substr(equals + 1));
+  });
+  return good ? std::string() : concat("\"GLOB=FORMAT\" with a format of ", weight_format_forms());
+}
+
 ConfigEntry format_entry(std::string_view name, std::string& text) {
   return {.name = name, .field = &text, .required = false, .check = [&text] {
             return is_format(text) ? std::string() : weight_format_forms();
@@ -80,7 +89,10 @@ ConfigEntries entries_of(QuantizePass& pass) {
           choice("pass.act", kActivations, pass.act_int8 ? 0 : 1,
                  [&pass](std::size_t index) { pass.act_int8 = index == 0; }),
           {"pass.apply", &pass.apply},
-          {"pass.except", &pass.except}};
+          {"pass.except", &pass.except},
+          {.name = "pass.formats", .field = &pass.formats, .check = [&pass] {
+             return check_formats(pass.formats);
+           }}};
 }
 
 ConfigEntries entries_of(Recipe& recipe, Index& version) {
@@ -103,6 +115,18 @@ ConfigEntries entries_of(Recipe& recipe, Index& version) {
           {.name = "calib.seed",
            .field = &recipe.calib_seed,
            .check = in_range(recipe.calib_seed, 0, Index{1} << 40)},
+          number("allocate.size_mb", recipe.allocate.size_mb, 1e9),
+          number("allocate.bits", recipe.allocate.bits, 64.0),
+          {.name = "allocate.formats",
+           .field = &recipe.allocate.formats,
+           .check =
+               [&recipe] {
+                 const bool good = std::ranges::all_of(recipe.allocate.formats, is_format);
+                 return good ? std::string() : concat("formats: ", weight_format_forms());
+               }},
+          {.name = "allocate.tokens",
+           .field = &recipe.allocate.tokens,
+           .check = in_range(recipe.allocate.tokens, 1, Index{1'000'000})},
           {"eval.data", &recipe.eval_data},
           number("eval.tokens", recipe.eval_tokens, Index{1'000'000'000'000}),
           number("gate.max_ppl_ratio", gate.max_ppl_ratio, 1e9),
@@ -128,8 +152,8 @@ std::string_view name_of(Rounding rounding) {
 }
 
 bool needs_calibration(const Recipe& recipe) {
-  return std::ranges::any_of(
-      recipe.passes, [](const QuantizePass& pass) { return pass.rounding != Rounding::Rtn; });
+  const auto has_inputs = [](const QuantizePass& pass) { return pass.rounding != Rounding::Rtn; };
+  return recipe.allocate.is_wanted() || std::ranges::any_of(recipe.passes, has_inputs);
 }
 
 Recipe parse_recipe(std::string_view text, const std::string& where) {

@@ -34,7 +34,21 @@ struct QuantizePass {
   bool act_int8 = true;   // whether products quantize their activations to int8 in groups of 32
   bool act_order = true;  // Gptq: columns with larger inputs are rounded first
   double damp = 0.01;     // Gptq: added to the diagonal, as a fraction of its mean
-  std::vector<std::string> apply{"*"}, except;  // globs over tensor names
+  std::vector<std::string> apply{"*"}, except{};  // globs over tensor names
+  // "GLOB=FORMAT" for tensors that get another format, the embedding and the head included; the
+  // last one that matches wins.
+  std::vector<std::string> formats{};
+};
+
+// A budget for which the first pass chooses its `formats`. At most one of size and bits is set.
+struct Allocation {
+  double size_mb = 0;  // of the weights' file in 10^6 bytes
+  double bits = 0;     // per weight of all matrices
+  std::vector<std::string> formats{"q3_k", "iq4_nl", "q4_0", "q4_k", "q4_1",
+                                   "q5_0", "q5_k",   "q5_1", "q6_k", "q8_0"};  // to choose from
+  Index tokens = 512;  // of the calibration text on which sensitivities are measured
+
+  bool is_wanted() const { return size_mb > 0 || bits > 0; }
 };
 
 // A recipe, read from TOML (docs/compression.md lists every key) or built from command-line
@@ -52,6 +66,7 @@ struct Recipe {
   std::string eval_data;  // if empty, the caller chooses
   Index eval_tokens = 20000;
   Gate gate;
+  Allocation allocate;
   std::vector<QuantizePass> passes;
 };
 

@@ -2,6 +2,8 @@
 // What `hone compress` makes of recipes, options and models that it cannot use.
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "hone/core/file/file_io.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/model_io/metadata/described_model.h"
@@ -181,6 +183,48 @@ TEST_F(Compress, gptq_writes_a_gguf_that_runs_and_is_the_same_again) {
     json_of(command + Arguments{"--threads", threads});
     EXPECT_TRUE(read_text_file(out) == bytes) << threads;
   }
+}
+
+TEST_F(Compress, a_budget_is_kept_and_its_plan_is_a_recipe_that_gives_the_same_file) {
+  model_io::Architecture architecture = tiny_architecture();
+  architecture.intermediate_size = 64;
+  const TinyModel tiny(architecture);
+  const auto tokenizer = text::make_tokenizer(tiny_sentencepiece(architecture.vocab_size));
+  const std::string model = path("m.gguf"), out = path("small.gguf"), again = path("again.gguf");
+  model_io::write_gguf(model, tiny.source(tokenizer.get()), model_io::StoreType::F32);
+  const Arguments budget{"--bits", "5.5", "--calib-tokens", "256"};
+  const Json plan = json_of(Arguments{"compress", model, "-o", out, "--plan"} + budget);
+  EXPECT_FALSE(fs::exists(out));
+  const Json made = json_of(Arguments{"compress", model, "-o", out} + budget);
+  EXPECT_EQ(made["allocation"], plan["allocation"]);
+  EXPECT_LE(made["sizes"]["bits_per_weight"].get<double>(), 5.6);  // norms are f32
+  EXPECT_GT(made["sizes"]["bits_per_weight"].get<double>(), 4.5);
+  std::set<std::string> formats;
+  double sum = 0;
+  for (const Json& group : plan["allocation"]["groups"]) {
+    formats.insert(group["format"].get<std::string>());
+    sum += group["kl"].get<double>();
+  }
+  EXPECT_GT(formats.size(), 1u);
+  EXPECT_NEAR(plan["allocation"]["predicted_kl"].get<double>(), sum, 1e-12);
+  write_text_file(path("plan.toml"), plan["allocation"]["recipe"].get<std::string>());
+  json_of({"compress", model, "-o", again, "--recipe", path("plan.toml"), "--on-fail", "keep"});
+  EXPECT_TRUE(read_text_file(again) == read_text_file(out));
+  const auto size = static_cast<double>(fs::file_size(out)) / 1e6;
+  json_of({"compress", model, "-o", again, "--size", concat(size, "MB"), "--calib-tokens", "256"});
+  EXPECT_LE(fs::file_size(again), fs::file_size(out) + 100);
+}
+
+TEST_F(Compress, refuses_budgets_that_it_cannot_keep) {
+  const std::string model = write_tiny_model(), out = path("small");
+  const Arguments start{"compress", model, "-o", out};
+  expect_refusal(start + Arguments{"--bits", "1.5"}, 2, "at least");
+  for (const char* size : {"0MB", "-1MB", "90", "MB", "1TB", "nanMB", "1e99GB"})
+    expect_refusal(start + Arguments{"--size", size}, 2, "90MB");
+  expect_refusal(start + Arguments{"--plan", "--quantize", "q4_0"}, 2, "--size");
+  expect_refusal(start, 2, "--quantize");
+  expect_refusal(start + Arguments{"--bits", "4", "--size", "1MB"}, 2);
+  EXPECT_FALSE(fs::exists(out));
 }
 
 TEST_F(Compress, refuses_a_calibration_text_that_the_card_is_measured_on) {

@@ -40,6 +40,10 @@ data = "calib.txt"
 tokens = 999
 window = 128
 seed = 3
+[allocate]
+bits = 4.25
+formats = ["q4_0", "q8_0"]
+tokens = 77
 [eval]
 data = "text.txt"
 tokens = 777
@@ -60,6 +64,7 @@ damp = 0.05
 act = "none"
 apply = ["model.layers.*"]
 except = ["*down_proj*"]
+formats = ["*v_proj*=q6_k"]
 )";
 
 TEST(Recipe, every_key_arrives) {
@@ -72,6 +77,10 @@ TEST(Recipe, every_key_arrives) {
   EXPECT_EQ(recipe.calib_tokens, 999);
   EXPECT_EQ(recipe.calib_window, 128);
   EXPECT_EQ(recipe.calib_seed, 3);
+  EXPECT_TRUE(recipe.allocate.is_wanted());
+  EXPECT_EQ(recipe.allocate.bits, 4.25);
+  EXPECT_EQ(recipe.allocate.formats, (std::vector<std::string>{"q4_0", "q8_0"}));
+  EXPECT_EQ(recipe.allocate.tokens, 77);
   EXPECT_EQ(recipe.eval_data, "text.txt");
   EXPECT_EQ(recipe.eval_tokens, 777);
   EXPECT_EQ(recipe.gate.max_ppl_ratio, 1.5);
@@ -89,6 +98,7 @@ TEST(Recipe, every_key_arrives) {
   EXPECT_FALSE(pass.act_int8);
   EXPECT_EQ(pass.apply, (std::vector<std::string>{"model.layers.*"}));
   EXPECT_EQ(pass.except, (std::vector<std::string>{"*down_proj*"}));
+  EXPECT_EQ(pass.formats, (std::vector<std::string>{"*v_proj*=q6_k"}));
 }
 
 TEST(Recipe, is_written_so_that_it_reads_back) {
@@ -121,7 +131,8 @@ TEST(Recipe, complaints_name_file_line_and_key) {
   };
   expect("[gate]\nmax_ppl_ration = 2\n", "[r.toml:3]", "Did you mean 'gate.max_ppl_ratio'?");
   expect("[gate]\nzebra = 2\n", "[r.toml:3]", "max_kl, min_top1, min_speedup");
-  expect("[zebra]\nx = 2\n", "[r.toml:3]", "version, [model], [calib], [eval], [gate], pass");
+  expect("[zebra]\nx = 2\n", "[r.toml:3]",
+         "version, [model], [calib], [allocate], [eval], [gate], pass");
   expect("[gate]\nmin_top1 = 3\n", "[r.toml:3]", "0 to 1 for gate.min_top1, got 3.0");
   expect("[gate]\nmin_top1 = \"x\"\n", "[r.toml:3]", "a TOML number for gate.min_top1");
   expect("[gate]\non_fail = \"go\"\n", "[r.toml:3]", "skip, stop or keep for gate.on_fail");
@@ -143,6 +154,7 @@ TEST(Recipe, complaints_about_a_pass_name_its_line) {
   expect("kind = \"quantize\"\nspec = \"int9\"\n", "[r.toml:6]", "expected int<2-8>");
   expect("kind = \"quantize\"\nalgo = \"gptqq\"\n", "[r.toml:6]",
          "rtn, importance or gptq for pass.algo");
+  expect("kind = \"quantize\"\nformats = [\"a\"]\n", "[r.toml:6]", "GLOB=FORMAT");
   expect("kind = \"quantize\"\nclip = 1\n", "[r.toml:6]", "a TOML boolean for pass.clip");
   expect("kind = \"quantize\"\nexcpt = []\n", "[r.toml:6]", "Did you mean 'pass.except'?");
   expect("kind = \"quantize\"\nmore.x = 1\n", "[r.toml:6]", "kind, spec, algo");

@@ -40,6 +40,11 @@ double bits_of(const StoredMatrix& matrix) {
 
 using FormatPointer = std::shared_ptr<const WeightFormat>;
 
+bool is_named(const QuantizePass& options, const Recipe& recipe, const NamedMatrix& tensor) {
+  return role_of(tensor) != Role::Other && !matches_any(recipe.keep_float, tensor.name) &&
+         matches_any(options.apply, tensor.name) && !matches_any(options.except, tensor.name);
+}
+
 bool would_shrink(const StoredMatrix& matrix, const WeightFormat& format) {
   return format.bits_per_weight(matrix.rows, matrix.cols) < bits_of(matrix);
 }
@@ -77,6 +82,7 @@ class RoundPass final : public Pass {
     const ErrorFeedback* feedback = nullptr;
   };
 
+  std::string format_by_name(const std::string& tensor) const;
   // The format for this tensor; null if it stays unchanged.
   FormatPointer format_of(const NamedMatrix& tensor) const;
   // Why a tensor that the pass names keeps its type; empty if it does not.
@@ -97,14 +103,24 @@ class RoundPass final : public Pass {
   FormatPointer format_;
 };
 
-FormatPointer RoundPass::format_of(const NamedMatrix& tensor) const {
-  const Role role = role_of(tensor);
-  if (role == Role::Other || matches_any(recipe_.keep_float, tensor.name)) return nullptr;
-  if (!matches_any(options_.apply, tensor.name) || matches_any(options_.except, tensor.name)) {
-    return nullptr;
+// The format of the last entry of `formats` that matches; empty if none does.
+std::string RoundPass::format_by_name(const std::string& tensor) const {
+  std::string found;
+  for (const std::string& entry : options_.formats) {
+    const std::size_t equals = entry.find('=');
+    if (matches_any({entry.substr(0, equals)}, tensor)) found = entry.substr(equals + 1);
   }
+  return found;
+}
+
+FormatPointer RoundPass::format_of(const NamedMatrix& tensor) const {
+  if (!is_named(options_, recipe_, tensor)) return nullptr;
+  const Role role = role_of(tensor);
   FormatPointer format = format_;
-  if (role != Role::Linear) {
+  const std::string chosen = format_by_name(tensor.name);
+  if (!chosen.empty()) {
+    format = parse_weight_format(chosen);
+  } else if (role != Role::Linear) {
     const std::string& own = role == Role::Head ? recipe_.head : recipe_.embedding;
     if (own == "float") return nullptr;
     const bool is_gguf = find_gguf_format(format_->name()) != nullptr;
@@ -124,7 +140,12 @@ std::string RoundPass::reason_to_keep(const NamedMatrix& tensor, const WeightFor
 }
 
 void RoundPass::check_globs(const Model& model) const {
-  for (const auto* globs : {&options_.apply, &options_.except}) {
+  std::vector<std::string> named;
+  for (const std::string& entry : options_.formats)
+    named.push_back(entry.substr(0, entry.find('=')));
+  for (const std::vector<std::string>* globs :
+       std::initializer_list<const std::vector<std::string>*>{&options_.apply, &options_.except,
+                                                              &named}) {
     for (const std::string& glob : *globs) {
       const bool used = std::ranges::any_of(model.tensors(), [&](const NamedMatrix& tensor) {
         return ::fnmatch(glob.c_str(), tensor.name.c_str(), 0) == 0;
@@ -336,6 +357,10 @@ PassRecord RoundPass::apply(Model& model, Context& context) {
 }
 
 }  // namespace
+
+bool is_changed(const QuantizePass& options, const Recipe& recipe, const NamedMatrix& tensor) {
+  return is_named(options, recipe, tensor) && (recipe.requantize || !is_quantized(tensor));
+}
 
 std::unique_ptr<Pass> make_quantize_pass(const QuantizePass& options, const Recipe& recipe) {
   return std::make_unique<RoundPass>(options, recipe);

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/compress/allocate/sensitivity.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "hone/compress/method/gptq.h"
+#include "hone/core/check.h"
+#include "hone/core/machine/trace.h"
+#include "hone/core/progress.h"
+#include "hone/infer/capture.h"
+#include "hone/kernels/norm/token_scores.h"
+#include "hone/model_io/tensor_plan.h"
+
+namespace hone::compress {
+namespace {
+
+using model_io::NamedMatrix;
+using FormatPointer = std::shared_ptr<const WeightFormat>;
+using Texts = std::vector<std::vector<text::TokenId>>;
+
+constexpr Index kTextTokens = 128;
+constexpr Index kMeasuredRows = 64;
+constexpr double kProbeBits = 4.5;
+
+// The beginnings of texts that are spread over the calibration text.
+Texts sample_texts(const Texts& all, Index tokens) {
+  const Index wanted = std::clamp<Index>(tokens / kTextTokens, 1, std::ssize(all));
+  Texts texts;
+  for (Index i = 0; i < wanted; ++i) {
+    const auto& from = all[static_cast<std::size_t>(i * std::ssize(all) / wanted)];
+    const auto count = std::min(from.size(), static_cast<std::size_t>(kTextTokens));
+    texts.emplace_back(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  return texts;
+}
+
+// Measures the KL divergence of changed models from the original on the same tokens.
+class DivergenceMeter {
+ public:
+  DivergenceMeter(const Model& original, const Texts& texts, Executor& executor)
+      : original_(original),
+        texts_(texts),
+        executor_(executor),
+        walk_(original, texts, infer::Activations::Int8, executor) {}
+
+  infer::LayerWalk& walk() { return walk_; }
+  // Call it before layer 0, 1, … of the original is applied, and after the last one.
+  void keep_stream() { streams_.emplace_back(walk_.hidden().begin(), walk_.hidden().end()); }
+  void keep_logits() {
+    for_logits(walk_, [&](Index, Index, std::span<const float> logits) {
+      reference_.insert(reference_.end(), logits.begin(), logits.end());
+    });
+  }
+
+  // With `changed` in place of the original in one layer.
+  double of_layer(Index layer, const Model& changed) {
+    walk_.set_hidden(streams_[static_cast<std::size_t>(layer)]);
+    walk_.advance(layer, changed);
+    for (Index next = layer + 1; next < layers(); ++next) walk_.advance(next, original_);
+    return compare(walk_);
+  }
+  // With other weights outside of the layers.
+  double of_model(const Model& changed) {
+    infer::LayerWalk walk(changed, texts_, infer::Activations::Int8, executor_);
+    for (Index layer = 0; layer < layers(); ++layer) walk.advance(layer, original_);
+    return compare(walk);
+  }
+
+ private:
+  Index layers() const { return original_.architecture().layers; }
+  Index vocab() const { return original_.architecture().vocab_size; }
+
+  template <class Visit>
+  static void for_logits(infer::LayerWalk& walk, const Visit& visit) {
+    for (Index first = 0; first < walk.tokens(); first += walk.logit_rows()) {
+      const Index count = std::min(walk.logit_rows(), walk.tokens() - first);
+      visit(first, count, walk.logits(first, count));
+    }
+  }
+
+  double compare(infer::LayerWalk& walk) const {
+    double sum = 0;
+    const std::vector<std::int32_t> targets(static_cast<std::size_t>(walk.tokens()));
+    std::vector<kernels::TokenPair> pairs(targets.size());
+    for_logits(walk, [&](Index first, Index count, std::span<const float> logits) {
+      kernels::compare_tokens({.rows = count,
+                               .vocab = vocab(),
+                               .logits = logits.data(),
+                               .baseline = reference_.data() + first * vocab(),
+                               .targets = targets.data(),
+                               .pairs = pairs.data()},
+                              executor_);
+      for (Index i = 0; i < count; ++i) sum += pairs[static_cast<std::size_t>(i)].kl;
+    });
+    return sum / static_cast<double>(walk.tokens());
+  }
+
+  const Model& original_;
+  const Texts& texts_;
+  Executor& executor_;
+  infer::LayerWalk walk_;
+  std::vector<std::vector<float>> streams_;
+  std::vector<float> reference_;
+};
+
+std::vector<float> values_of(const StoredMatrix& matrix) {
+  std::vector<float> values(static_cast<std::size_t>(matrix.rows * matrix.cols));
+  decode(matrix, values);
+  return values;
+}
+
+// The format that a matrix would get; null if it cannot or would not become smaller.
+FormatPointer format_on(const StoredMatrix& matrix, const std::string& name) {
+  FormatPointer format = parse_weight_format(name);
+  if (!format->takes(matrix.cols)) format = format->fallback();
+  if (format == nullptr || !format->takes(matrix.cols)) return nullptr;
+  const double bits = format->bits_per_weight(matrix.rows, matrix.cols);
+  const double now = 8 * static_cast<double>(matrix.stored_bytes()) /
+                     static_cast<double>(matrix.rows * matrix.cols);
+  return bits < now ? format : nullptr;
+}
+
+// The format whose bits are nearest to the probe's.
+const std::string& probe_of(const std::vector<FormatCost>& costs) {
+  const auto distance = [](const FormatCost& cost) {
+    const FormatPointer format = parse_weight_format(cost.format);
+    return std::abs(format->bits_per_weight(1, 256) - kProbeBits);
+  };
+  return std::ranges::min_element(costs, {}, distance)->format;
+}
+
+class SensitivityRun {
+ public:
+  SensitivityRun(const Model& model, const Recipe& recipe,
+                 const std::function<bool(const NamedMatrix&)>& names, Context& context)
+      : model_(model),
+        recipe_(recipe),
+        names_(names),
+        context_(context),
+        texts_(sample_texts(context.calibration, token_limit(model, recipe))),
+        meter_(model, texts_, context.executor) {}
+
+  std::vector<MatrixGroup> run();
+
+ private:
+  // A group of a layer with what its costs follow from.
+  struct LayerGroup {
+    MatrixGroup group;
+    Index layer = 0;
+    double probe_error = 0;              // of outputs, in the probe's format by plain rounding
+    std::vector<double> errors = {};     // of outputs, in each format with feedback
+    std::vector<float> importance = {};  // of columns
+  };
+
+  // Logits of the original are kept, which takes 4 bytes for each token of the vocabulary.
+  static Index token_limit(const Model& model, const Recipe& recipe) {
+    constexpr Index kLogitBytes = Index{512} << 20;
+    return std::clamp<Index>(kLogitBytes / (4 * model.architecture().vocab_size), kTextTokens,
+                             recipe.allocate.tokens);
+  }
+
+  Index index_of(const std::string& name) const {
+    return model_.find(name) - model_.tensors().data();
+  }
+  std::vector<FormatCost> costs_of(const std::vector<std::string>& tensors) const;
+  void add_groups(Index layer);
+  void measure_outputs(LayerGroup& own, const kernels::Gram& gram);
+  void measure_layer_group(LayerGroup& own);
+  MatrixGroup measure_outer(const NamedMatrix& tensor);
+  Model with(const std::vector<std::string>& tensors, const std::string& format,
+             std::span<const float> importance) const;
+
+  const Model& model_;
+  const Recipe& recipe_;
+  const std::function<bool(const NamedMatrix&)>& names_;
+  Context& context_;
+  Texts texts_;
+  DivergenceMeter meter_;
+  std::vector<LayerGroup> groups_;
+};
+
+// The formats that all of these matrices take, each once, with their bytes.
+std::vector<FormatCost> SensitivityRun::costs_of(const std::vector<std::string>& tensors) const {
+  std::vector<FormatCost> costs;
+  std::vector<std::string> seen;
+  for (const std::string& name : recipe_.allocate.formats) {
+    FormatCost cost{.format = name};
+    std::string real;
+    bool fits = true;
+    for (const std::string& tensor : tensors) {
+      const StoredMatrix& matrix = model_.tensor(tensor).matrix;
+      const FormatPointer format = format_on(matrix, name);
+      if ((fits = format != nullptr); !fits) break;
+      real += concat(format->name(), " ");
+      cost.bytes += static_cast<Index>(std::ceil(format->bits_per_weight(matrix.rows, matrix.cols) /
+                                                 8 * static_cast<double>(matrix.rows) *
+                                                 static_cast<double>(matrix.cols)));
+    }
+    if (!fits || std::ranges::find(seen, real) != seen.end()) continue;
+    seen.push_back(real);
+    costs.push_back(std::move(cost));
+  }
+  return costs;
+}
+
+// The model with these matrices rounded to a format.
+Model SensitivityRun::with(const std::vector<std::string>& tensors, const std::string& format,
+                           std::span<const float> importance) const {
+  Model changed = model_;
+  for (const std::string& name : tensors) {
+    const StoredMatrix& stored = model_.tensor(name).matrix;
+    const std::vector<float> values = values_of(stored);
+    const WeightMatrix matrix{values, stored.rows, stored.cols, name};
+    const FormatPointer own = format_for(format_on(stored, format), matrix);
+    const auto scales = fit_matrix(*own, matrix, importance, {}, context_.executor);
+    changed.replace(index_of(name), round_matrix(*own, matrix, scales, context_.executor), true);
+  }
+  return changed;
+}
+
+// Predicts the error of the outputs of a group from a sample of its rows.
+void SensitivityRun::measure_outputs(LayerGroup& own, const kernels::Gram& gram) {
+  const ErrorFeedback feedback(gram, {}, own.group.name, context_.executor);
+  own.importance = importance_of(gram);
+  own.errors.assign(own.group.costs.size(), 0);
+  const std::string& probe = probe_of(own.group.costs);
+  for (const std::string& name : own.group.tensors) {
+    const StoredMatrix& stored = model_.tensor(name).matrix;
+    const Index rows = std::min(kMeasuredRows, stored.rows), cols = stored.cols;
+    std::vector<float> values(static_cast<std::size_t>(rows * cols));
+    for (Index i = 0; i < rows; ++i)
+      decode_row(stored, i * stored.rows / rows,
+                 std::span(values).subspan(static_cast<std::size_t>(i * cols),
+                                           static_cast<std::size_t>(cols)));
+    const WeightMatrix matrix{values, rows, cols, name};
+    const auto error_of = [&](const EncodedMatrix& encoded) {
+      const std::vector<float> decoded = values_of(encoded.stored);
+      std::vector<double> errors;
+      for (std::size_t i = 0; i < values.size(); ++i)
+        errors.push_back(static_cast<double>(values[i]) - static_cast<double>(decoded[i]));
+      return feedback.output_error(errors, context_.executor) * static_cast<double>(stored.rows);
+    };
+    for (std::size_t f = 0; f < own.errors.size(); ++f) {
+      const std::string& format = own.group.costs[f].format;
+      const FormatPointer codes = format_for(format_on(stored, format), matrix);
+      const auto scales = fit_matrix(*codes, matrix, own.importance, {}, context_.executor);
+      own.errors[f] +=
+          error_of(round_with_feedback(*codes, matrix, scales, feedback, context_.executor));
+      if (format == probe)
+        own.probe_error += error_of(round_matrix(*codes, matrix, scales, context_.executor));
+    }
+  }
+}
+
+// The groups of a layer, with the errors of their outputs.
+void SensitivityRun::add_groups(Index layer) {
+  const auto products = model_io::layer_products(model_.architecture(), layer);
+  std::map<Index, LayerGroup> found;
+  std::map<Index, kernels::Gram> grams;
+  for (std::size_t p = 0; p < products.size(); ++p) {
+    LayerGroup own{.group = {.name = model_io::layer_name(layer, products[p].name)},
+                   .layer = layer};
+    for (const auto& [part, rows] : products[p].parts) {
+      const NamedMatrix* tensor = model_.find(model_io::layer_name(layer, concat(part, ".weight")));
+      if (tensor != nullptr && names_(*tensor)) own.group.tensors.push_back(tensor->name);
+    }
+    if (own.group.tensors.empty()) continue;
+    own.group.costs = costs_of(own.group.tensors);
+    if (own.group.costs.empty()) continue;
+    found.emplace(static_cast<Index>(p), std::move(own));
+    grams.emplace(static_cast<Index>(p), products[p].inputs);
+  }
+  if (found.empty()) return;
+  meter_.walk().observe(layer, model_, [&](Index product, const float* x, Index rows, Index cols) {
+    if (const auto gram = grams.find(product); gram != grams.end())
+      gram->second.add(x, rows, cols, context_.executor);
+  });
+  for (auto& [product, own] : found) {
+    measure_outputs(own, grams.at(product));
+    groups_.push_back(std::move(own));
+  }
+}
+
+void SensitivityRun::measure_layer_group(LayerGroup& own) {
+  const std::string probe = probe_of(own.group.costs);
+  const double kl = meter_.of_layer(own.layer, with(own.group.tensors, probe, own.importance));
+  const double per_error = own.probe_error > 0 ? kl / own.probe_error : 0;
+  for (std::size_t f = 0; f < own.errors.size(); ++f)
+    own.group.costs[f].loss = per_error * own.errors[f];
+}
+
+// The embedding or the head, which are rounded without feedback.
+MatrixGroup SensitivityRun::measure_outer(const NamedMatrix& tensor) {
+  MatrixGroup group{.name = tensor.name, .tensors = {tensor.name}};
+  group.costs = costs_of(group.tensors);
+  for (FormatCost& cost : group.costs) {
+    throw_if_cancelled(context_);
+    cost.loss = meter_.of_model(with(group.tensors, cost.format, {}));
+  }
+  return group;
+}
+
+std::vector<MatrixGroup> SensitivityRun::run() {
+  const Index layers = model_.architecture().layers;
+  HONE_TRACE_ZONE("measure sensitivities", {"layers", layers});
+  Progress reading("reading the calibration text", layers, "layers");
+  for (Index layer = 0; layer < layers; ++layer) {
+    throw_if_cancelled(context_);
+    meter_.keep_stream();
+    add_groups(layer);
+    meter_.walk().advance(layer, model_);
+    reading.update(layer + 1);
+  }
+  meter_.keep_logits();
+  Progress progress("measuring sensitivities", std::ssize(groups_), "groups");
+  std::vector<MatrixGroup> groups;
+  for (LayerGroup& own : groups_) {
+    throw_if_cancelled(context_);
+    measure_layer_group(own);
+    groups.push_back(std::move(own.group));
+    progress.update(std::ssize(groups));
+  }
+  for (const NamedMatrix& tensor : model_.tensors()) {
+    const Role role = role_of(tensor);
+    if ((role != Role::Embedding && role != Role::Head) || !names_(tensor)) continue;
+    groups.push_back(measure_outer(tensor));
+    if (groups.back().costs.empty()) groups.pop_back();
+  }
+  return groups;
+}
+
+}  // namespace
+
+std::vector<MatrixGroup> measure_sensitivities(const Model& model, const Recipe& recipe,
+                                               const std::function<bool(const NamedMatrix&)>& names,
+                                               Context& context) {
+  HONE_REQUIRE(!context.calibration.empty(), "allocate", "There is no calibration text.");
+  return SensitivityRun(model, recipe, names, context).run();
+}
+
+}  // namespace hone::compress
