@@ -29,31 +29,32 @@ void add_bench_llm(CLI::App& bench, Context& context);
 
 std::span<const VerbEntry> verb_entries() {
   using enum NeedsTorch;
-  static const std::array<VerbEntry, 12> entries{{{"demo", Always, add_demo},
-                                                  {"train", Always, add_train},
-                                                  {"classify", Always, add_classify},
-                                                  {"tune", Always, add_tune},
-                                                  {"compress", Never, add_compress},
-                                                  {"generate", Never, add_generate},
-                                                  {"eval", ByInput, add_eval},
-                                                  {"convert", Never, add_convert},
-                                                  {"inspect", Never, add_inspect},
-                                                  {"tokenize", Never, add_tokenize},
-                                                  {"bench", Gains, add_bench},
-                                                  {"doctor", Never, add_doctor}}};
+  static const auto entries = std::to_array<VerbEntry>({{"demo", Always, add_demo},
+                                                        {"train", Always, add_train},
+                                                        {"classify", Always, add_classify},
+                                                        {"tune", Always, add_tune},
+                                                        {"compress", Never, add_compress},
+                                                        {"generate", Never, add_generate},
+                                                        {"eval", ByInput, add_eval},
+                                                        {"convert", Never, add_convert},
+                                                        {"inspect", Never, add_inspect},
+                                                        {"tokenize", Never, add_tokenize},
+                                                        {"bench", Gains, add_bench},
+                                                        {"doctor", Never, add_doctor}});
   return entries;
 }
 
 std::span<const VerbEntry> bench_entries() {
   using enum NeedsTorch;
-  static const std::array<VerbEntry, 8> entries{{{"gemm", Gains, add_bench_gemm},
-                                                 {"llm", Never, add_bench_llm},
-                                                 {"optim", Always, add_bench_optim},
-                                                 {"amp", Always, add_bench_amp},
-                                                 {"paco", Always, add_bench_paco},
-                                                 {"layers", Always, add_bench_layers},
-                                                 {"linalg", Always, add_bench_linalg},
-                                                 {"attention", Always, add_bench_attention}}};
+  static const auto entries =
+      std::to_array<VerbEntry>({{"gemm", Gains, add_bench_gemm},
+                                {"llm", Never, add_bench_llm},
+                                {"optim", Always, add_bench_optim},
+                                {"amp", Always, add_bench_amp},
+                                {"paco", Always, add_bench_paco},
+                                {"layers", Always, add_bench_layers},
+                                {"linalg", Always, add_bench_linalg},
+                                {"attention", Always, add_bench_attention}});
   return entries;
 }
 

@@ -102,14 +102,10 @@ Index two_moments(const OptimConfig&) { return 2; }
 Index momentum_alone(const OptimConfig& optim) { return optim.momentum == 0 ? 0 : 1; }
 Index square_and_momentum(const OptimConfig& optim) { return 1 + momentum_alone(optim); }
 
-std::vector<RuleEntry> make_table() {
-  using Keys = std::vector<std::string_view>;
+using Keys = std::vector<std::string_view>;
+
+std::vector<RuleEntry> elementwise_rules() {
   const Keys adam = {"optim.beta1", "optim.beta2", "optim.eps"};
-  const Keys torque = {
-      "optim.momentum",      "optim.eps",     "optim.decay_rate", "optim.correlation_method",
-      "optim.fixed_damping", "optim.checked", "optim.preset",     "optim.large_tensor_threshold"};
-  Keys adaptive = torque;
-  adaptive.push_back("optim.beta2");
   return {{.name = "sgd",
            .keys = {"optim.momentum", "optim.nesterov"},
            .lm = {.peak = 0.1, .weight_decay = 1e-4},
@@ -147,8 +143,11 @@ std::vector<RuleEntry> make_table() {
            .vision = {.peak = 3e-4, .weight_decay = 0.1, .beta2 = 0.99},
            .decoupled_decay = true,
            .moments = one_moment,
-           .make = make_lion},
-          {.name = "muon",
+           .make = make_lion}};
+}
+
+std::vector<RuleEntry> matrix_rules() {
+  return {{.name = "muon",
            .keys = {"optim.momentum"},
            .lm = {.peak = 0.02, .weight_decay = 0.1},
            .vision = {.peak = 3e-3, .weight_decay = 0.1},
@@ -156,8 +155,16 @@ std::vector<RuleEntry> make_table() {
            .separates_embeddings = true,
            .moments = one_moment,
            .workspace = muon_workspace,
-           .make = make_muon},
-          {.name = "tam",
+           .make = make_muon}};
+}
+
+std::vector<RuleEntry> torque_rules() {
+  const Keys torque = {
+      "optim.momentum",      "optim.eps",     "optim.decay_rate", "optim.correlation_method",
+      "optim.fixed_damping", "optim.checked", "optim.preset",     "optim.large_tensor_threshold"};
+  Keys adaptive = torque;
+  adaptive.push_back("optim.beta2");
+  return {{.name = "tam",
            .keys = torque,
            .lm = {.peak = 0.2, .weight_decay = 1e-4},
            .vision = {.peak = 0.1, .weight_decay = 1e-4},
@@ -176,6 +183,13 @@ std::vector<RuleEntry> make_table() {
            .decoupled_decay = true,
            .moments = two_moments,
            .make = make_torque<AdaTAMW, AdaTAMWOptions>}};
+}
+
+std::vector<RuleEntry> make_table() {
+  std::vector<RuleEntry> all;
+  for (const auto& rules : {elementwise_rules(), matrix_rules(), torque_rules()})
+    all.insert(all.end(), rules.begin(), rules.end());
+  return all;
 }
 
 }  // namespace

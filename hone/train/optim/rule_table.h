@@ -23,8 +23,8 @@ struct ParameterSets {
 // the trainer and `hone bench optim` need. To add a rule, add a row to rule_entries().
 struct RuleEntry {
   std::string_view name;
-  std::vector<std::string_view> keys;  // of [optim], besides weight_decay and state_dtype
-  RuleDefaults lm, vision;             // good values for the default model of a job
+  std::vector<std::string_view> keys = {};  // of [optim], besides weight_decay and state_dtype
+  RuleDefaults lm, vision;                  // good values for the default model of a job
   bool decoupled_decay = false;
   bool separates_embeddings = false;  // embeddings and output matrices are not hidden matrices
   // Number of state tensors of a parameter's size.
