@@ -43,7 +43,7 @@ struct QuantizePass {
 // A budget for which the first pass chooses its `formats`. At most one of size and bits is set.
 struct Allocation {
   double size_mb = 0;  // of the weights' file in 10^6 bytes
-  double bits = 0;     // per weight of all matrices
+  double bits = 0;     // per weight of the matrices that get a format
   std::vector<std::string> formats{"q3_k", "iq4_nl", "q4_0", "q4_k", "q4_1",
                                    "q5_0", "q5_k",   "q5_1", "q6_k", "q8_0"};  // to choose from
   Index tokens = 512;  // of the calibration text on which sensitivities are measured

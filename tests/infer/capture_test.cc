@@ -9,9 +9,8 @@
 
 #include "hone/core/thread/thread_pool.h"
 #include "hone/infer/engine.h"
-#include "hone/model_io/family/family.h"
-#include "hone/model_io/hf_config.h"
 #include "hone/model_io/tensor_plan.h"
+#include "tests/model_io/tiny_families.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
@@ -20,30 +19,8 @@ namespace hone::infer {
 namespace {
 
 using hone::test::refusal;
+using hone::test::tiny_families;
 using testing::HasSubstr;
-
-// A tiny model of each family, and a Llama whose layers have different widths.
-std::vector<model_io::Architecture> architectures() {
-  std::vector<model_io::Architecture> all;
-  for (const model_io::Family& family : model_io::families()) {
-    const model_io::ConfigKeys& keys = family.keys;
-    Json json = {{"architectures", Json::array({family.model_class})},
-                 {"model_type", family.name},
-                 {"vocab_size", 48},
-                 {std::string(keys.hidden), 32},
-                 {std::string(keys.intermediate), 40},
-                 {std::string(keys.layers), 2},
-                 {std::string(keys.heads), 4},
-                 {std::string(keys.context), 64}};
-    if (!keys.head_dim.empty()) json[std::string(keys.head_dim)] = 8;
-    if (family.window != model_io::WindowRule::None) json["sliding_window"] = 8;
-    all.push_back(model_io::read_hf_config(json, Json::object(), "config.json"));
-  }
-  all.push_back(hone::test::tiny_architecture());
-  all.back().layer_heads = {4, 2};
-  all.back().layer_intermediate = {24, 40};
-  return all;
-}
 
 std::vector<std::vector<TokenId>> texts() {
   return {{1, 5, 9, 11, 30, 7, 7, 21, 40, 3, 17}, {1, 2}, {33}, {1, 40, 41, 42, 43, 44, 45, 46}};
@@ -62,7 +39,7 @@ class CaptureTest : public testing::TestWithParam<std::size_t> {
 };
 
 TEST_P(CaptureTest, a_walk_over_all_layers_gives_the_logits_of_the_engine) {
-  const std::string path = write(architectures()[GetParam()]);
+  const std::string path = write(tiny_families()[GetParam()]);
   EngineOptions options;
   options.executor = &serial_executor();
   options.need_tokenizer = false;
@@ -90,7 +67,7 @@ TEST_P(CaptureTest, a_walk_over_all_layers_gives_the_logits_of_the_engine) {
 // The inputs times the weights of a product give the input of the next one, so two are enough: the
 // product of the observed input of `down` is what the residual stream gains in the second half.
 TEST_P(CaptureTest, observes_the_inputs_of_every_product_of_a_layer) {
-  const auto architecture = architectures()[GetParam()];
+  const auto architecture = tiny_families()[GetParam()];
   const auto model = hone::test::open_bare(write(architecture));
   LayerWalk walk(*model, texts(), Activations::Float32, serial_executor());
   for (Index layer = 0; layer < architecture.layers; ++layer) {
@@ -114,7 +91,7 @@ TEST_P(CaptureTest, observes_the_inputs_of_every_product_of_a_layer) {
 }
 
 TEST_P(CaptureTest, can_return_to_an_earlier_layer) {
-  const auto model = hone::test::open_bare(write(architectures()[GetParam()]));
+  const auto model = hone::test::open_bare(write(tiny_families()[GetParam()]));
   LayerWalk walk(*model, texts(), Activations::Int8, serial_executor());
   walk.advance(0, *model);
   const std::vector<float> second(walk.hidden().begin(), walk.hidden().end());
@@ -129,7 +106,7 @@ TEST_P(CaptureTest, can_return_to_an_earlier_layer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Traits, CaptureTest,
-                         testing::Range<std::size_t>(0, architectures().size()));
+                         testing::Range<std::size_t>(0, tiny_families().size()));
 
 TEST_F(CaptureTest, refuses_texts_that_the_model_cannot_read) {
   const auto model = hone::test::open_bare(write(hone::test::tiny_architecture()));

@@ -10,23 +10,23 @@
 namespace hone::compress {
 namespace {
 
-Index elements_of(const Model& model) {
-  Index elements = 0;
-  for (const model_io::NamedMatrix& tensor : model.tensors()) {
-    if (!tensor.is_vector) elements += tensor.matrix.rows * tensor.matrix.cols;
-  }
-  return elements;
-}
+// What the tensors of the groups hold, and the bytes of all others.
+struct Totals {
+  Index elements = 0, other_bytes = 0;
+};
 
-// The bytes of tensors that belong to no group.
-Index other_bytes(const Model& model, const std::vector<MatrixGroup>& groups) {
+Totals totals_of(const Model& model, const std::vector<MatrixGroup>& groups) {
   std::set<std::string> named;
   for (const MatrixGroup& group : groups) named.insert(group.tensors.begin(), group.tensors.end());
-  Index bytes = 0;
+  Totals totals;
   for (const model_io::NamedMatrix& tensor : model.tensors()) {
-    if (!named.contains(tensor.name)) bytes += tensor.matrix.stored_bytes();
+    if (named.contains(tensor.name)) {
+      totals.elements += tensor.matrix.rows * tensor.matrix.cols;
+    } else {
+      totals.other_bytes += tensor.matrix.stored_bytes();
+    }
   }
-  return bytes;
+  return totals;
 }
 
 }  // namespace
@@ -39,13 +39,13 @@ AllocatedRecipe allocate(const Model& model, const Recipe& recipe, Context& cont
     return is_changed(recipe.passes.front(), recipe, tensor);
   };
   const std::vector<MatrixGroup> groups = measure_sensitivities(model, recipe, names, context);
-  const Index others = other_bytes(model, groups);
-  const double total =
-      recipe.allocate.size_mb > 0
-          ? recipe.allocate.size_mb * 1e6 - static_cast<double>(context.file_overhead)
-          : recipe.allocate.bits / 8 * static_cast<double>(elements_of(model));
-  const std::vector<FormatCost> chosen = choose_formats(groups, static_cast<Index>(total) - others);
-  AllocatedRecipe out{.recipe = recipe, .groups = Json::array(), .bytes = others};
+  const Totals totals = totals_of(model, groups);
+  const double budget = recipe.allocate.size_mb > 0
+                            ? recipe.allocate.size_mb * 1e6 -
+                                  static_cast<double>(context.file_overhead + totals.other_bytes)
+                            : recipe.allocate.bits / 8 * static_cast<double>(totals.elements);
+  const std::vector<FormatCost> chosen = choose_formats(groups, static_cast<Index>(budget));
+  AllocatedRecipe out{.recipe = recipe, .groups = Json::array(), .bytes = totals.other_bytes};
   out.recipe.allocate.size_mb = out.recipe.allocate.bits = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     out.bytes += chosen[g].bytes;
