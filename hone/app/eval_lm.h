@@ -53,9 +53,10 @@ void check_language_model(const std::filesystem::path& model,
 // Measures the teacher-forced quality of a language model. With a baseline, also compares the two
 // models token by token (docs/compression.md, "Quality card"). Needs memory for the hidden states
 // of one window and some rows of logits of each model.
-// Throws Error{CorruptFile} if there is nothing to predict, or if a model has a weight that is NaN
-// or infinite. Throws Error{InvalidArgument} for a window of less than 2 tokens or above the
-// context, and for a baseline with another vocabulary or other ids.
+// Throws Error{CorruptFile} if the text has nothing to predict, or if a model has a weight that is
+// NaN or infinite. Throws Error{InvalidArgument} if max_tokens leaves nothing to predict, for a
+// window of less than 2 tokens or above the context of either model, and for a baseline with
+// another vocabulary or other ids.
 EvalResult evaluate(const EvalOptions& options, Executor& executor);
 
 }  // namespace hone::app

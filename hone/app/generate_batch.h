@@ -36,12 +36,13 @@ struct GenerateBatchResult {
 //   "schema_ignored" where keywords of a schema may be ignored; or
 //   {"id", "digest", "finish_reason": "failed", "error": {"category", "message"}}.
 // `id` is the id of the line, or its number. `digest` depends on the line, the options that affect
-// texts and the size of the model. A job therefore continues only its own results; for others it
-// throws Error{InvalidArgument}.
-// A line that fails does not end the job. If every line fails, the first error is thrown after all
-// results are written. Lines are read as results are written, so memory grows only with their ids.
-// Before the model is opened, a file (not a stream) in which two lines have equal ids is refused
-// with Error{InvalidArgument}.
+// texts, and the names, sizes and times of change of the files of the model, its tokenizer and,
+// with the exact rule, its draft model. A job therefore continues only its own results; for others
+// it throws Error{InvalidArgument}.
+// A line that fails does not end the job, unless a file of the model was truncated. If every line
+// fails, the first error is thrown after all results are written. Lines are read as results are
+// written, so memory grows only with their ids. Before the model is opened, a file (not a stream)
+// in which two lines have equal ids is refused with Error{InvalidArgument}.
 GenerateBatchResult generate_batch(const GenerateBatchOptions& options, Executor& executor);
 
 }  // namespace hone::app

@@ -10,7 +10,7 @@ namespace hone::app {
 struct InspectOptions {
   std::filesystem::path file;
   std::filesystem::path tokenizer;  // used if the file has none
-  bool stats = false;  // read every weight for the min, max and NaN count of each tensor
+  bool stats = false;  // read every weight for the min, max, NaN and inf counts of each tensor
 };
 
 // Describes a model file: the document of `hone inspect --json` with format, architecture,

@@ -28,7 +28,7 @@ struct BenchLlmOptions {
   bool sampled = false;               // decode also at temperature 1
   std::string json_schema;            // decode also under this schema; empty: do not
   std::vector<std::string> against;   // llama_cpp, ik_llama_cpp
-  std::filesystem::path cache;        // where synthetic models are kept
+  std::filesystem::path cache;        // folder of synthetic models; empty: default_bench_cache()
   infer::WeightOptions weights = {};  // for hone; peers read the file as it is
 };
 
@@ -64,7 +64,8 @@ struct BenchModel {
 // yet. Throws what bench_llm() throws.
 std::vector<BenchModel> bench_models(const BenchLlmOptions& options);
 
-// $HONE_CACHE, else $XDG_CACHE_HOME/hone, else ~/.cache/hone.
+// $HONE_CACHE, else $XDG_CACHE_HOME/hone, else ~/.cache/hone, else hone-cache in the folder of
+// temporary files.
 std::filesystem::path default_bench_cache();
 
 }  // namespace hone::bench

@@ -18,7 +18,8 @@ void add_inspect(CLI::App& program, Context& context) {
       ->required();
   verb->add_option("--tokenizer", options->tokenizer,
                    "Tokenizer to use instead of the model's own, if any");
-  verb->add_flag("--stats", options->stats, "Read every weight and report min, max and NaN count");
+  verb->add_flag("--stats", options->stats,
+                 "Read every weight and report min, max, NaN count and inf count");
   verb->callback([&context, options] {
     const Json document = app::inspect_file(*options);
     context.finish(document, [&] {

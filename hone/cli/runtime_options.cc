@@ -19,7 +19,8 @@ infer::Activations RuntimeChoice::activations() const {
 }
 
 void add_runtime_options(CLI::App& verb, RuntimeChoice& choice) {
-  verb.add_option("--kv", choice.kv, "Type of the KV cache: f16, f32, int8 (half the size of f16)")
+  verb.add_option("--kv", choice.kv,
+                  "Type of the KV cache: f16, f32, int8 (about half the size of f16)")
       ->check(CLI::IsMember({"f16", "f32", "int8"}))
       ->capture_default_str();
   verb.add_option("--act", choice.act, "Type of the activations with quantized weights: i8, f32")

@@ -44,7 +44,7 @@ struct SamplingParams {
 
 // Throws Error{InvalidArgument} that names the parameter unless temperature is 0…5, top_p (0, 1],
 // min_p [0, 1], top_k at least 0, presence and frequency -2…2, repetition 0.1…10, and there are at
-// most 1024 biases of -100…100.
+// most 1024 biases of -100…100 for ids below vocab_size.
 void validate(const SamplingParams& sampling, Index vocab_size);
 
 enum class Priority { High, Normal, Low };
@@ -67,7 +67,7 @@ struct Request {
   Index logprobs = 0;               // number of alternatives reported with each token, 0…20
   // The text of a JSON schema (docs/structured-output.md); empty for none. The output then is JSON
   // that satisfies it, or the beginning of such a text if it ends by length or context. Excludes
-  // `stop` and `ignore_eos`.
+  // `stop`, `ignore_eos` and `min_tokens` above 0, and needs a tokenizer.
   std::string json_schema{};
   // Whether keywords of the schema that cannot be enforced are ignored instead of refused.
   bool ignores_unsupported_schema = false;

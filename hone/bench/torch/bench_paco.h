@@ -32,6 +32,7 @@ struct BenchPacoOptions {
 //   dense      one dim x dim Cholesky factorization per image and triangular solves of the whole
 //              pool, with autograd through both
 //   operators  hone's formulation by LibTorch's operators
+// Case "b32/loops" for each batch, if loops are asked for: the same loss, by hone and by
 //   loops      one solve per pair of anchor and row; skipped for more than 32 images
 // Rows have loss, and rows of other sides have loss_difference from hone's. hone's rows have
 // mining_bytes, the peak allocation while the negatives are chosen: tensors as a MemoryMeter counts

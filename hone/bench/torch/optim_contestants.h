@@ -16,7 +16,8 @@
 namespace hone::bench {
 
 // A way to take an optimizer step in `hone bench optim`: by a class of hone or by LibTorch. Each
-// way has its own fp32 parameters, gradients and state.
+// way has its own fp32 parameters and gradients, and its own state, which is fp32 except in hone's
+// ways with a rule of narrow state.
 struct Stepper {
   std::string name;
   std::function<void()> step;
@@ -52,7 +53,7 @@ int state_bits_of(const OptimRule& rule, Index elements);
 //   the first
 // - torch_optim: torch::optim's class; for amp_adamw with the operators that a loop needs before it
 // - aten_fused: at::_fused_sgd_, _adam_, _adamw_, _adagrad_, with state lists and steps at hand
-// - aten_chain: the TAM family from the fewest ATen operators: dot, two norms, in-place updates
+// - aten_chain: tam and adatamw from the fewest ATen operators: dot, two norms, in-place updates
 // - elementwise: TAM as others implement it: a cosine per element, every intermediate a tensor
 // - own: hone's baseline for the rule: for narrow state, the rule with state in fp32; for tam and
 //   tam_row, hone's SGD with momentum; for amp_adamw, hone's AdamW

@@ -14,7 +14,7 @@ namespace hone::infer {
 
 using PrefixId = std::int32_t;                // an entry of the cache
 inline constexpr PrefixId kEmptyPrefix = -1;  // the prefix of no tokens
-inline constexpr PrefixId kLostPrefix = -2;   // a prefix that the cache does not contain
+inline constexpr PrefixId kLostPrefix = -2;   // a prefix without an entry; it cannot be extended
 
 // Maps texts to the sealed blocks at their end. An entry represents a prefix of 32 n tokens of one
 // tenant (salt) and refers to the blocks of its last 32 tokens. Its parent is the prefix without
@@ -51,8 +51,9 @@ class PrefixCache {
   std::vector<PrefixId> match(std::uint64_t salt, PrefixId after, std::span<const TokenId> tokens,
                               Index length, Index limit) const;
   // Adds the prefix `parent` followed by `ids`, with the sealed blocks of these tokens (kNoBlock:
-  // outside the window). If the entry exists, adds only what it lacks. Returns the entry, or
-  // kLostPrefix after a collision.
+  // outside the window). If the entry exists, adds only what it lacks. Returns the entry. Adds
+  // nothing and returns kLostPrefix if `parent` is kLostPrefix, after a collision, or if a new
+  // entry would lack the block of a group without a window.
   PrefixId insert(BlockPool& pool, std::uint64_t salt, PrefixId parent,
                   std::span<const TokenId> ids, std::span<const BlockId> blocks);
   std::span<const BlockId> blocks(PrefixId id) const { return entries_[at(id)].blocks; }

@@ -11,7 +11,7 @@
 
 namespace hone::infer {
 
-// Throws Error{Internal} that names the model unless every logit is finite.
+// Throws Error{Internal} that names the first token whose logit is not finite, if there is one.
 void require_finite(std::span<const float> logits);
 
 // The `count` most likely tokens with the log-softmax of the raw logits, most likely first; the

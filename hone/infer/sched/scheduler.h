@@ -16,8 +16,8 @@
 
 namespace hone::infer {
 
-inline constexpr Index kChunkTokens = 16;  // prefill chunks of at least this size are multiples of
-                                           // it
+// A prefill chunk of at least this size is a multiple of it, unless it reaches the end of the text.
+inline constexpr Index kChunkTokens = 16;
 
 inline constexpr double kStallSeconds = 30;
 
@@ -30,7 +30,7 @@ struct SchedulerOptions {
   Index max_running = 16;     // maximum number of sequences in a step
   Index max_queue = 64;       // maximum number of waiting and parked requests
   Index prefill_chunk = 512;  // maximum prefill tokens of a step; below 16 or a multiple of 16
-  Index max_rows = 512;       // maximum rows of a step; at least max_running and prefill_chunk
+  Index max_rows = 512;       // maximum rows of a step; at least max_running + 16 and prefill_chunk
   // A step that also decodes limits its prefill so that it takes at most `slowdown` × the predicted
   // time of the decodes alone, or `least_target_seconds` if that is longer.
   double slowdown = 2.5;
@@ -52,7 +52,7 @@ struct Submission {
   Priority priority = Priority::Normal;
   std::optional<TimeNs> deadline{};
   std::uint64_t salt = 0;  // tenant; requests with different salts never share cached tokens
-  Index room = 0;          // free slots of the event ring; at least 2
+  Index room = 0;          // Generate: free slots of the event ring, at least 2
   // A request of the same tenant that begins with the same tokens as this one. While it waits or
   // computes these tokens, this one waits. Then this one starts from its blocks, including the
   // last, partly filled one.
@@ -60,11 +60,13 @@ struct Submission {
 };
 
 enum class EndCause {
-  Finished,   // reported by the last result
+  // The last result reported it, the text has as many tokens as it may have, or every token of a
+  // Read is computed.
+  Finished,
   Cancelled,  // by cancel()
   DeadlinePassed,
   Stalled,  // its reader accepted no event for stall_seconds
-  Failed,   // reported by the last result
+  Failed,   // reported by the last result, or by fail_all()
 };
 
 struct Ended {
@@ -118,8 +120,9 @@ class Scheduler {
   // Throws Error{InvalidArgument} for options that contradict each other or allow no request.
   explicit Scheduler(const SchedulerOptions& options);
 
-  // Accepts a request. Refuses it if too many wait, if it and one more token exceed max_length(),
-  // or if its deadline has passed. Throws Error{InvalidArgument} for an invalid one.
+  // Accepts a request. Refuses it if too many wait, if its tokens (for Generate, and one more)
+  // exceed max_length(), or if its deadline has passed. Throws Error{InvalidArgument} for an
+  // invalid one.
   std::optional<Refusal> submit(Submission submission, TimeNs now);
   // Unknown ids are ignored. A request of the plan in progress ends in apply().
   void cancel(RequestId id);

@@ -10,11 +10,12 @@
 
 namespace hone::infer {
 
-// The output of one round of speculation: the accepted drafts and one more token, which comes from
-// the target.
+// The output of one round of speculation: the accepted drafts and, unless one of them ends the
+// text, one more token, which comes from the target.
 struct VerifiedRun {
   std::vector<TokenId> tokens{};
-  Index examined = 0, accepted = 0;  // numbers of drafts; those after a rejection are not examined
+  // Numbers of drafts. Drafts after a rejection or the end of the text are not examined.
+  Index examined = 0, accepted = 0;
 };
 
 enum class VerifyDraw : std::uint32_t { Accept, Emit, Draft };
@@ -59,7 +60,7 @@ struct ChosenToken {
 // that draw with the target's seed. Target and draft model then share the Gumbel noise, and agree
 // with a probability of at least (1 - TV) / (1 + TV), where TV is the total variation distance of
 // their distributions (Daliri et al., "Coupling without Communication and Drafter-Invariant
-// Speculative Decoding", 2024). choose() is called for i = 0 … accepted.
+// Speculative Decoding", 2024). choose() is called once for each token of the result, in order.
 VerifiedRun verify_by_choice(std::span<const TokenId> drafts,
                              FunctionRef<ChosenToken(Index i)> choose);
 

@@ -12,9 +12,10 @@ enum class FeatureKind {
   Relu,     // max(0, w_j . x / sqrt(features)) + eps
 };
 
-// Least sum of features, relative to the largest ones. Below it, no feature that a query shares
-// with a key says anything about their product. The gradient of all queries has the inverse of the
-// sum as a factor, and would overflow.
+// The least denominator of a row. With Softmax it is relative to the largest features of the query
+// and of the keys. Below it, no feature that a query shares with a key says anything about their
+// product. The gradient of all queries has the inverse of the denominator as a factor, and would
+// overflow.
 inline constexpr float kLeastFeatureSum = 0x1p-80f;
 
 // Attention with phi(q_i) . phi(k_j) in place of exp(q_i . k_j / sqrt(qk_dim)):
@@ -23,11 +24,12 @@ inline constexpr float kLeastFeatureSum = 0x1p-80f;
 // in the number of tokens. A row of out is 0 if its denominator is below kLeastFeatureSum, or if
 // query_mask does not admit it.
 //
-// Numerics: every query is scaled by its own largest feature and every key by the largest one so
-// far, so that no exponential overflows; both factors cancel. Products run on chunks of 64 tokens.
-// Later tokens do not change a bit of earlier causal outputs, except that a value that is not
-// finite may affect rows of its own chunk. A NaN in a query or key makes the outputs that use it
-// NaN. Results do not depend on the number of workers.
+// Numerics: with Softmax, every query is scaled by its own largest feature and every key by the
+// largest one so far, so that no exponential overflows; both factors cancel. Products run on chunks
+// of 64 tokens. Later tokens do not change a bit of earlier causal outputs, except that a value
+// that is not finite may affect rows of its own chunk. With Softmax, a NaN in a query or key makes
+// the outputs that use it NaN; Relu may turn it into eps. Results do not depend on the number of
+// workers.
 struct LinearAttentionArgs {
   Index batch = 0, heads = 0;
   Index queries = 0, keys = 0;  // tokens; equal if causal
@@ -45,10 +47,10 @@ struct LinearAttentionArgs {
   float* inverse_sums = nullptr;     // [batch, heads, queries], for the gradient; or null
   float* checkpoints = nullptr;      // checkpoint_floats(), for the gradient; or null
   // State of a causal call. Read before the first token and updated after the last, for the next
-  // call: sum_j phi(k_j) [v_j, 1], with features relative to e^max_exponent. Null: no earlier
-  // tokens.
+  // call: sum_j phi(k_j) [v_j, 1], with Softmax features relative to e^max_exponent. Null: no
+  // earlier tokens.
   float* state = nullptr;         // [batch, heads, v_dim + 1, features]; zeros at first
-  float* max_exponent = nullptr;  // [batch, heads]; -infinity at first
+  float* max_exponent = nullptr;  // [batch, heads]; -infinity at first, which Relu leaves
 
   Index state_floats() const { return (v_dim + 1) * features; }  // per head
   Index checkpoint_floats() const;
@@ -59,19 +61,21 @@ Index linear_attention_bytes(const LinearAttentionArgs& args, bool backward, Ind
 
 // Throws Error{InvalidArgument} for sizes below 1 (batch, queries and keys: below 0), for eps below
 // 0 or not finite, if `causal` with different numbers of queries and keys, or for a state without
-// `causal`. Work is distributed by heads of sequences. With a state, a call of one token takes
-// features * (2 qk_dim + v_dim) products.
+// `causal` or max_exponent. Work is distributed by heads of sequences. With a state, a call of one
+// token takes 2 features * (qk_dim + v_dim + 1) products.
 void linear_attention(const LinearAttentionArgs& args, Executor& executor = serial_executor());
 
 struct LinearAttentionGradArgs {
-  LinearAttentionArgs forward;      // arguments of the forward call, with its outputs; no state
+  LinearAttentionArgs forward;      // the forward call's arguments and three outputs; no state
   const float* grad_out = nullptr;  // [batch, queries, heads, v_dim]
   float* grad_q = nullptr;          // like q
   float* grad_k = nullptr;          // like k
   float* grad_v = nullptr;          // like v
 };
 
-// Computes the gradient for fixed omega. Recomputes features chunk by chunk.
+// Computes the gradient for fixed omega. Recomputes features chunk by chunk. Throws
+// Error{InvalidArgument} like linear_attention(), for a state, and without inverse_sums or
+// checkpoints.
 void linear_attention_grad(const LinearAttentionGradArgs& args,
                            Executor& executor = serial_executor());
 

@@ -17,17 +17,17 @@ using kernels::GradWriteBack;
 using kernels::StepControl;
 using kernels::StepReport;
 
-// The first four fields match torch.amp.GradScaler, including the defaults.
+// The first five fields match torch.amp.GradScaler, including the defaults.
 struct GradScalerOptions {
   double init_scale = 65536;
   double growth_factor = 2;     // above 1
   double backoff_factor = 0.5;  // between 0 and 1
   Index growth_interval = 2000;
-  bool enabled = true;  // false: scale() returns the loss, and step() only steps the optimizer
+  bool enabled = true;  // false: scale() returns the loss, and step() only applies its control
   // Not in Python.
   bool dynamic = true;  // false: the scale never changes; overflow steps are still skipped
-  // Number of overflow steps before the scale backs off. After that, every overflow step lowers it
-  // until the scale has grown again.
+  // The scale first backs off at this overflow step, counted since it last grew. After that, every
+  // overflow step lowers it until it has grown again.
   Index hysteresis = 1;
   double min_scale = 0, max_scale = std::numeric_limits<float>::max();
 };

@@ -21,12 +21,12 @@ struct CqrrptOptions {
 // Computes A[:, pivots] ~ q r of a numerical rank k, in f32 or f64: q [m, k] with orthonormal
 // columns, r [k, n] upper trapezoidal with a positive diagonal, pivots [n]. Faster than pivoted QR
 // of a tall A [m, n], because only a sketch of gamma n rows is pivoted. A itself needs only
-// products, a triangular solve and a Cholesky factorization (Melnichenko et al., arXiv 2311.08316).
+// products, triangular solves and Cholesky factorizations (Melnichenko et al., arXiv 2311.08316).
 //
 // The rank excludes diagonal entries of the pivoted QR of the sketch that are at most 2
-// roundoff^0.95 times the first one. It does not depend on the scale of A, and a zero matrix has
-// rank 0. If the sketch would have m rows or more, as for every wide A, A itself is pivoted by the
-// same rule.
+// roundoff^0.95 times the first one, and columns that a Cholesky factorization then finds to depend
+// on those before. It does not depend on the scale of A, and a zero matrix has rank 0. If the
+// sketch would have m rows or more, as for every wide A, A itself is pivoted by the first rule.
 //
 // CPU only. Throws like pivoted_qr(); also Error{InvalidArgument} if gamma is below 1 or not
 // finite, or nonzeros is below 1. If nonzeros exceeds the rows of the sketch, each column of it is

@@ -31,22 +31,24 @@ enum class Implementation {
   Fused,    // hone's kernels: one pass (two with a norm or TAM) over all tensors
 };
 
-// The type of moments between steps, per parameter group. Arithmetic is fp32.
+// The type of moments between steps, per parameter group. Arithmetic is fp32. Moments of tensors
+// that narrow state does not support (see MultiTensorOptimizer), max_exp_avg_sq and grad_avg stay
+// fp32.
 enum class StateDtype {
   Float32,
   BFloat16,  // rounded stochastically; 2 bytes
   // 8-bit codes with one fp32 scale per 256 elements (kernels/multi_tensor/codec/state_codec.h).
-  // Tensors below kFewestCoded elements stay fp32. Put embeddings into a separate group with fp32
-  // state.
+  // Tensors below kFewestCoded elements, or stepped by rows that are not whole blocks, stay fp32.
+  // Put embeddings into a separate group with fp32 state.
   Block8,
 };
 constexpr Index kFewestCoded = 4096;
 
 // One piece of optimizer state. Names follow the Python layout: exp_avg, exp_avg_sq,
-// max_exp_avg_sq, momentum_buffer (shape and layout of the parameter; fp32, bf16 or 8-bit codes),
-// step (int64 scalar), correlation (fp64: one, or one per row). Added by hone: <name>_scale (fp32
-// scales of 8-bit codes), <name>_strides (int64 strides of the codes, because scales belong to
-// blocks of memory), and average (fp32 moving average of the parameter).
+// momentum_buffer (shape and layout of the parameter; fp32, bf16 or 8-bit codes), max_exp_avg_sq
+// (the same, always fp32), step (int64 scalar), correlation (fp64: one, or one per row). Added by
+// hone: <name>_scale (fp32 scales of 8-bit codes), <name>_strides (int64 strides of the codes,
+// because scales belong to blocks of memory), and average (fp32 moving average of the parameter).
 struct NamedState {
   Index parameter = 0;  // index across all groups, in order
   std::string name;
@@ -64,7 +66,8 @@ struct TensorPlanEntry {
   StateDtype state_dtype = StateDtype::Float32;  // type of this tensor's moments
   std::string method;                            // method of the rule; empty if there is no choice
   // TAM: bytes of sums that each rank would send per step if each rank had whole rows of this
-  // tensor. In scope Model, the first tensor has the bytes for all tensors.
+  // tensor; 0 for method Vectorized and with fixed_damping. In scope Model, the first tensor has
+  // the bytes for all tensors, and the others have 0.
   Index exchanged_bytes = 0;
 };
 
@@ -206,7 +209,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   virtual void check_groups_agree() const { implementation(); }
   virtual StateNames state_names() const = 0;
   // Returns the slots that a group with these options needs. All tensors have the slots that any
-  // group needs, but only the slots of their own group are saved.
+  // group needs. A slot that its own group does not need is saved only if it is not zero.
   virtual SlotUse slots_of(const Options& options) const = 0;
   virtual Implementation implementation() const = 0;
   virtual std::unique_ptr<Options> adopt_options(const Options& given) const = 0;

@@ -81,7 +81,8 @@ struct TorqueOptions : PlainOptions<Derived>, TorqueFields {
   Derived& decay_rate(double value) { return this->set(decay_rate_, value); }
   Derived& eps(double value) { return this->set(eps_, value); }
   Derived& weight_decay(double value) { return this->set(weight_decay_, value); }
-  // Default: Manual. Throws if the method contradicts scope().
+  // If unset: Vectorized with scope Row, otherwise Manual. The optimizer throws if it contradicts
+  // scope().
   Derived& correlation_method(CorrelationMethod value) {
     return this->set(correlation_method_, std::optional(value));
   }
@@ -309,7 +310,8 @@ class AdaTAMW : public TorqueClass<AdaTAMWOptions> {
 };
 
 // Returns the rate at which TAM moves as far as SGD with momentum at `sgdm_lr`: sgdm_lr / d, with
-// the damping d at which a run has settled. Throws Error{InvalidArgument} if no step was taken.
+// the damping d at which a run has settled. Throws Error{InvalidArgument} if no step was taken or d
+// is 0.
 double suggest_lr(double sgdm_lr, const OptimizerStats& stats);
 
 }  // namespace hone::optim

@@ -24,9 +24,9 @@ struct FixedSigns {
   Index terms = 1;       // width = terms * low_rank
 };
 
-// Mean and second moment of a layer's inputs, in f64.
+// The mean of a layer's inputs x, and the sum from which their second moment follows, in f64.
 struct InputMoments {
-  torch::Tensor second, mean;  // [in, in], [in]
+  torch::Tensor second, mean;  // sum of xᵀ x over all rows [in, in], mean [in]
   Index rows = 0;
 
   // Adds the rows of x [..., in]. Throws Error{InvalidArgument}, and adds nothing, for another
@@ -38,10 +38,10 @@ struct InputMoments {
 // undefined.
 void check_finite(std::string_view call, std::string_view what, const torch::Tensor& tensor);
 
-// Computes s1_t = W u1_tᵀ and s2_t = u2_tᵀ W. The expectation of the approximation over the signs
-// is the weight. Its relative error is √((in + out - 2) / (4 width)) in root mean square. If the
-// layer is smaller than the dense one, this exceeds the error of W = 0. For comparison with
-// libraries that initialize this way.
+// Computes s1 = u1 Wᵀ and s2 = u2 W. The expectation of the approximation over the signs is the
+// weight. Its relative error is √((in + out - 2) / (4 width)) in root mean square. If the layer is
+// smaller than the dense one, this exceeds the error of W = 0. For comparison with libraries that
+// initialize this way.
 FactorPair fit_random(const torch::Tensor& weight, const FixedSigns& signs);
 
 // Computes the s1 and s2 with the least error for the given signs. That error is |(I - P2) W (I -

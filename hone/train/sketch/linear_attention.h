@@ -26,7 +26,7 @@ struct LinearAttentionMasks {
 };
 
 // What causal attention remembers of earlier tokens; see kernels::LinearAttentionArgs. Save these
-// tensors to save the state. They are f32, or f64 with f64 omega.
+// tensors to save the state. They are f32, or f64 with f64 queries.
 struct LinearAttentionState {
   torch::Tensor z;             // [batch, heads, v_dim + 1, features]
   torch::Tensor max_exponent;  // [batch, heads]
@@ -48,8 +48,8 @@ struct LinearAttentionState {
 // scope. With a state, continues after the tokens that the state has seen (none if undefined), and
 // updates the state. Then masks are for the new tokens, and there is no gradient.
 //
-// Throws Error{InvalidArgument} for other shapes and masks, eps below 0 or with causal softmax, and
-// a state without causal.
+// Throws Error{InvalidArgument} for other shapes, types, masks and states, eps below 0, not finite
+// or with causal softmax, and a state without causal.
 torch::Tensor linear_attention(const torch::Tensor& q, const torch::Tensor& k,
                                const torch::Tensor& v, const torch::Tensor& omega,
                                const LinearAttentionOptions& options,
@@ -73,8 +73,8 @@ torch::Tensor orthogonal_features(Index features, Index dim, FeatureNorm norm, s
 std::uint64_t derived_seed(std::uint64_t seed, std::uint32_t layer, std::uint32_t use);
 
 namespace composed {
-// Like nn::linear_attention(), by LibTorch's operators, in f64 for f64, otherwise in f32. Causal
-// attention runs over chunks of `chunk` tokens.
+// Like nn::linear_attention(), by LibTorch's operators, in f64 for f64, otherwise in f32, and with
+// a gradient also if there is a state. Causal attention runs over chunks of `chunk` tokens.
 torch::Tensor linear_attention(const torch::Tensor& q, const torch::Tensor& k,
                                const torch::Tensor& v, const torch::Tensor& omega,
                                const LinearAttentionOptions& options,

@@ -9,8 +9,9 @@
 namespace hone::trainer {
 
 // How far the TAM family moves a weight in one step while its gradient is constant, which is nearly
-// true in the first steps. With s = 1 - γ^(t-1) and the scheduled rate η_t, per unit of gradient,
-//   m_t = β m_(t-1) + (ε + (1 + s) / 2)      TAM: η_t m_t; AdaTAM: η_t m_t / sqrt(1 - β2^t)
+// true in the first steps. With s = 1 - γ^(t-1), d = (1 + s) / 2, or d = fixed_damping if that is
+// above 0, and the scheduled rate η_t, per unit of gradient,
+//   m_t = β m_(t-1) + ε + d      TAM: η_t m_t; AdaTAM: η_t m_t / sqrt(1 - β2^t)
 struct FirstSteps {
   double largest = 0;  // weights (AdaTAM), or weights per unit of gradient (TAM)
   Index at = 0;        // its step, from 1

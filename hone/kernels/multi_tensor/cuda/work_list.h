@@ -31,7 +31,7 @@ class WorkList {
   WorkList() = default;
   bool operator==(const WorkList&) const = default;
   // `chunk_elements` must be a power of two. Throws Error{Unsupported} for more than 2^31 - 1
-  // blocks.
+  // tensors or blocks.
   WorkList(std::span<const Index> elements, Index chunk_elements);
 
   Index tensors() const { return static_cast<Index>(elements_.size()); }

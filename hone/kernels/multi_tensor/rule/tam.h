@@ -27,7 +27,7 @@ namespace hone::kernels {
 enum class TAMScope {
   Model,   // one S over all tensors of the call
   Tensor,  // one per tensor
-  Row,     // one per row along the last dimension
+  Row,     // one per row of row_length elements
 };
 // Traffic, fp32 bytes per parameter: pass 1 reads g and m (8, with coupled decay 12), pass 2 moves
 // 20 (AdaTAM 28). Pass 2 finds a tensor that fits the cache there, unless a global norm is needed.
@@ -151,10 +151,10 @@ struct TAMScalars {
   float l2 = 0;             // λ of coupled decay
   float momentum_keep = 0;  // β
   float grad_share = 0;     // ε + d, times 1 - β if m is an average
-  float lr = 0;             // with bias correction η sqrt(1 - β2^t) / (1 - β^t), and ε as well
+  float lr = 0;             // η, with bias correction times sqrt(1 - β2^t) / (1 - β^t)
   float keep = 1;           // 1 - ηλ of decoupled decay, rounded as LibTorch does
   float square_share = 0;   // 1 - β2
-  float eps = 0;
+  float eps = 0;            // ε, with bias correction times sqrt(1 - β2^t)
   float root_scale = 1;
 };
 
