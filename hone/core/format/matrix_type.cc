@@ -13,7 +13,7 @@ std::string type_text(const StoredMatrix& matrix) {
 
 std::optional<GgufType> find_block_type(std::string_view name) {
   using enum GgufType;
-  for (const GgufType type : {Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K}) {
+  for (const GgufType type : {Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, Q3_K, Q4_K, Q5_K, Q6_K}) {
     if (block_type_text(type) == name) return type;
   }
   return std::nullopt;

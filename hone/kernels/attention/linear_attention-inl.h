@@ -255,7 +255,8 @@ HWY_INLINE void exponentiate(float* row, Index m, bool is_query, float half, flo
 HWY_INLINE void rectify(float* row, Index m, float eps) {
   const FavorTag d;
   for_vectors(m, [&](Index f) HWY_ATTR {
-    const auto positive = hn::Max(hn::LoadU(d, row + f), hn::Zero(d));
+    const auto value = hn::LoadU(d, row + f);
+    const auto positive = hn::IfThenZeroElse(hn::Lt(value, hn::Zero(d)), value);  // keeps NaN
     hn::StoreU(hn::Add(positive, hn::Set(d, eps)), d, row + f);
   });
 }

@@ -27,9 +27,8 @@ inline constexpr float kLeastFeatureSum = 0x1p-80f;
 // Numerics: with Softmax, every query is scaled by its own largest feature and every key by the
 // largest one so far, so that no exponential overflows; both factors cancel. Products run on chunks
 // of 64 tokens. Later tokens do not change a bit of earlier causal outputs, except that a value
-// that is not finite may affect rows of its own chunk. With Softmax, a NaN in a query or key makes
-// the outputs that use it NaN; Relu may turn it into eps. Results do not depend on the number of
-// workers.
+// that is not finite may affect rows of its own chunk. A NaN in a query or key makes the outputs
+// that use it NaN. Results do not depend on the number of workers.
 struct LinearAttentionArgs {
   Index batch = 0, heads = 0;
   Index queries = 0, keys = 0;  // tokens; equal if causal

@@ -278,13 +278,15 @@ TEST(LinearAttention, is_finite_and_right_for_inputs_of_any_norm) {
 }
 
 TEST(LinearAttention, a_nan_in_a_key_or_query_shows_in_what_involves_it) {
-  LinearProblem problem({.queries = 100, .keys = 100});
-  problem.k[70 * 8] = kNan;
-  problem.q[30 * 8] = kNan;
-  linear_attention(problem.args());
-  for (Index i = 0; i < 100; ++i) {
-    const bool is_nan = std::isnan(problem.out[static_cast<std::size_t>(i * 8)]);
-    EXPECT_EQ(is_nan, i == 30 || i >= 70) << i;
+  for (const FeatureKind kind : {FeatureKind::Softmax, FeatureKind::Relu}) {
+    LinearProblem problem({.queries = 100, .keys = 100, .kind = kind, .eps = 1e-3f});
+    problem.k[70 * 8] = kNan;
+    problem.q[30 * 8] = kNan;
+    linear_attention(problem.args());
+    for (Index i = 0; i < 100; ++i) {
+      const bool is_nan = std::isnan(problem.out[static_cast<std::size_t>(i * 8)]);
+      EXPECT_EQ(is_nan, i == 30 || i >= 70) << i;
+    }
   }
 }
 

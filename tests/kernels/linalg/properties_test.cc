@@ -287,6 +287,8 @@ TEST(GramProperties, is_exact_for_small_whole_numbers) {
   const std::vector<float> x = test::random_integers(rows * cols, 4, 8);
   Gram gram(cols);
   gram.add(x.data(), rows, cols, serial_executor());
+  EXPECT_EQ(gram.cols(), cols);
+  EXPECT_EQ(gram.rows(), rows);
   for (Index i = 0; i < cols; i += 11) {
     for (Index j = 0; j < cols; ++j) {
       double want = 0;
