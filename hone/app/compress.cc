@@ -140,17 +140,6 @@ CalibrationText calibrate(const CompressJob& job, const model_io::ModelFile& ori
   return read_calibration(job.recipe, *tokenizer, evaluation);
 }
 
-// Refuses to replace anything but a model.
-void check_output(const fs::path& out) {
-  if (!is_gguf(out)) return model_io::check_model_folder(out);
-  const fs::path file = output_target(out);
-  if (!fs::exists(file)) return;
-  HONE_REQUIRE(!fs::is_directory(file), out.string(),
-               "The output must be a file, but this is a folder.");
-  HONE_REQUIRE(model_io::is_replaceable(file), out.string(),
-               "This file is neither a GGUF nor a llama2.c model, so it is not replaced.");
-}
-
 // The parts of the weights' file, as they lie there: what decoding needs, alignment and header.
 // Bits per weight leave the last two out; those of layers also the embedding and the head.
 Json sizes_of(const fs::path& out) {
@@ -235,7 +224,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
                                 fs::path(job.recipe.eval_data), fs::path(job.recipe.calib_data)}) {
     check_output_spares(job.out, input);
   }
-  check_output(job.out);
+  is_gguf(job.out) ? model_io::check_model_file(job.out) : model_io::check_model_folder(job.out);
   remove_stale_temporaries(output_target(job.out).parent_path());
   const auto original = model_io::open_model_or_throw(job.model, {.tokenizer = job.tokenizer});
   model_io::refuse_factored(original->architecture(), job.model.string());
@@ -287,11 +276,11 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
       !has_status(compress::Status::Failed) && std::ranges::none_of(result.passes, &is_rolled_back);
   if (result.stopped || !has_status(compress::Status::Applied)) return outcome;
   const Json card = card_of(result);
-  const model_io::ArtifactNotes notes{.metadata = {{"hone.toolkit", version_text()},
-                                                   {"hone.source", source.dump()},
-                                                   {"hone.calibration", calibration.about.dump()}},
-                                      .files = {{"recipe.toml", compress::to_toml(result.recipe)},
-                                                {"quality.json", card.dump(2) + "\n"}}};
+  const model_io::ArtifactNotes notes{
+      .metadata = {{"hone.toolkit", version_text()},
+                   {"hone.source", source.dump()},
+                   {"hone.calibration", calibration.about.dump()}},
+      .files = {{"recipe.toml", compress::to_toml(recipe)}, {"quality.json", card.dump(2) + "\n"}}};
   write_model(result.model, job.out, job.out, notes);
   outcome.document["sizes"] = sizes_of(job.out);
   outcome.document["quality"] = card;

@@ -42,17 +42,12 @@ void check_type(const ConvertOptions& options, Target target, Type type) {
 
 // Rejects outputs that would overwrite the input or anything that is not a model.
 void check_output(const ConvertOptions& options, Target target) {
-  const std::string out = options.out.string();
-  HONE_REQUIRE(!out.empty(), "convert", "The output needs a name.");
+  HONE_REQUIRE(!options.out.empty(), "convert", "The output needs a name.");
   check_output_spares(options.out, options.in);
   check_output_spares(options.out, options.tokenizer);
   if (target == Target::Folder || target == Target::Artifact)
     return model_io::check_model_folder(options.out);
-  const fs::path file = output_target(options.out);
-  if (!fs::exists(file)) return;
-  HONE_REQUIRE(!fs::is_directory(file), out, "The output must be a file, but this is a folder.");
-  HONE_REQUIRE(model_io::is_replaceable(file), out,
-               "This file is neither a GGUF nor a llama2.c model, so it is not replaced.");
+  model_io::check_model_file(options.out);
 }
 
 // Writes tokenizer.bin next to a llama2.c model. Returns its path; empty if nothing was written.

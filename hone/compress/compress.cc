@@ -38,7 +38,7 @@ void check_recipe(const model_io::ModelFile& original, const Recipe& recipe) {
 }
 
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context) {
-  Result result{Model(original), recipe, {}, false};
+  Result result{Model(original), {}, false};
   const std::vector<std::unique_ptr<Pass>> passes = make_passes(result.model, recipe);
   warn_of_quantized(original, recipe);
   for (const std::unique_ptr<Pass>& pass : passes) {

@@ -10,7 +10,6 @@ namespace hone::compress {
 
 struct Result {
   Model model;
-  Recipe recipe;  // as it ran: with the formats that were allocated
   std::vector<PassRecord> passes;
   bool stopped = false;  // whether a pass failed with on_fail = "stop"; then nothing may be written
 };

@@ -60,6 +60,9 @@ struct WriteReport {
 // program runs. Both folder writers call it, because they replace the whole folder; callers can
 // check early, before hours of work.
 void check_model_folder(const std::filesystem::path& path);
+// The same for an output that is a file: throws if output_target(path) is a folder, or a file that
+// is not is_replaceable().
+void check_model_file(const std::filesystem::path& path);
 
 // Writes a folder that transformers opens: config.json, generation_config.json, model.safetensors,
 // tokenizer.json, tokenizer_config.json and README.md. The type is f32, f16 or bf16. Without one, a

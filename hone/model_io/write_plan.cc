@@ -177,6 +177,15 @@ void check_model_folder(const fs::path& path) {
   }
 }
 
+void check_model_file(const fs::path& path) {
+  const fs::path file = output_target(path);
+  if (!fs::exists(file)) return;
+  HONE_REQUIRE(!fs::is_directory(file), path.string(),
+               "The output must be a file, but this is a folder.");
+  HONE_REQUIRE(is_replaceable(file), path.string(),
+               "This file is neither a GGUF nor a llama2.c model, so it is not replaced.");
+}
+
 Index bytes_in(const fs::path& folder) {
   Index total = 0;
   for (const auto& entry : fs::directory_iterator(folder))

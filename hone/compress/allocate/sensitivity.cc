@@ -47,8 +47,9 @@ class DivergenceMeter {
         walk_(original, texts, infer::Activations::Int8, executor) {}
 
   infer::LayerWalk& walk() { return walk_; }
-  // Call it before layer 0, 1, … of the original is applied, and after the last one.
+  // Call it before layer 0, 1, … of the original is applied.
   void keep_stream() { streams_.emplace_back(walk_.hidden().begin(), walk_.hidden().end()); }
+  // Call it after the last layer.
   void keep_logits() {
     for_logits(walk_, [&](Index, Index, std::span<const float> logits) {
       reference_.insert(reference_.end(), logits.begin(), logits.end());
@@ -106,21 +107,10 @@ class DivergenceMeter {
   std::vector<float> reference_;
 };
 
-std::vector<float> values_of(const StoredMatrix& matrix) {
-  std::vector<float> values(static_cast<std::size_t>(matrix.rows * matrix.cols));
-  decode(matrix, values);
-  return values;
-}
-
 // The format that a matrix would get; null if it cannot or would not become smaller.
 FormatPointer format_on(const StoredMatrix& matrix, const std::string& name) {
-  FormatPointer format = parse_weight_format(name);
-  if (!format->takes(matrix.cols)) format = format->fallback();
-  if (format == nullptr || !format->takes(matrix.cols)) return nullptr;
-  const double bits = format->bits_per_weight(matrix.rows, matrix.cols);
-  const double now = 8 * static_cast<double>(matrix.stored_bytes()) /
-                     static_cast<double>(matrix.rows * matrix.cols);
-  return bits < now ? format : nullptr;
+  const FormatPointer format = format_for_columns(parse_weight_format(name), matrix.cols);
+  return format->takes(matrix.cols) && would_shrink(matrix, *format) ? format : nullptr;
 }
 
 // The format whose bits are nearest to the probe's.

@@ -25,15 +25,15 @@ struct SearchRange {
   }
 };
 
-// Searches for the scale, and for the offset, that minimize Σ importance (w - decoded)². Each
-// candidate fixes the codes, for which the best scale is a least-squares solution; it is a
-// candidate, too. The first candidate is the scale that represents the extremes, so that the result
-// is never worse than without a search. An importance that is empty counts as 1 for all.
-//
 struct FoundScale {
   float scale = 0;
   double error = 0;  // Σ importance (w - decoded)²
 };
+// Searches for the scale, and for the offset, that minimize Σ importance (w - decoded)². Each
+// candidate fixes the codes, for which the best scale is a least-squares solution; it is a
+// candidate, too. The first candidate is the scale that represents the extremes, so that the result
+// is never worse than without a search. An importance that is empty counts as 1 for all.
+
 // The better one of `scale`, which is not 0, and, if `refine`, the least-squares scale of its
 // codes.
 FoundScale refine_scale(std::span<const float> weights, std::span<const float> importance, int low,

@@ -105,8 +105,8 @@ class WeightFormat {
   std::uint8_t zero_code_ = 0;
 };
 
-// Formats by name: "int<2-8>:<row|tensor|gN>[:sym|:asym][:f32|:f16]", "log<3-8>:<row|gN>" and the
-// types of GGUF that formats_of_gguf() lists. Throws Error{InvalidArgument} that lists them.
+// Formats by name: "int<2-8>:<row|tensor|gN>[:sym|:asym][:f32|:f16]", "log<2-8>:…" and the
+// types of GGUF that gguf_format_names() lists. Throws Error{InvalidArgument} that lists them.
 std::shared_ptr<const WeightFormat> parse_weight_format(std::string_view name);
 // The forms that parse_weight_format() takes, for messages and help.
 std::string weight_format_forms();

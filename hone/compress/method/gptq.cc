@@ -46,6 +46,22 @@ struct TaskRows {
       : errors(static_cast<std::size_t>(rows * cols)),
         feedback(static_cast<std::size_t>(rows * kBlock)),
         codes(static_cast<std::size_t>(rows * cols)) {}
+
+  // Sets the feedback of the first `depth` columns to columns first, first + 1, …, with its sign
+  // changed.
+  void feed(const ErrorFeedback& from, Index rows, Index first, Index count, Index depth) {
+    std::ranges::fill(feedback, 0);
+    kernels::subtract_product({.a = errors.data(),
+                               .a_stride = from.cols(),
+                               .b = from.factors(first),
+                               .b_stride = from.cols(),
+                               .c = feedback.data(),
+                               .c_stride = kBlock,
+                               .rows = rows,
+                               .cols = count,
+                               .depth = depth},
+                              serial_executor());
+  }
 };
 
 }  // namespace
@@ -102,18 +118,8 @@ double ErrorFeedback::output_error(std::span<const double> errors, Executor& exe
     double sum = 0;
     for (Index first = 0; first < n; first += kBlock) {
       const Index count = std::min(kBlock, n - first);
-      std::ranges::fill(task.feedback, 0);
       // The factors of a row end at its diagonal; the rest is 0.
-      kernels::subtract_product({.a = task.errors.data(),
-                                 .a_stride = n,
-                                 .b = factors(first),
-                                 .b_stride = n,
-                                 .c = task.feedback.data(),
-                                 .c_stride = kBlock,
-                                 .rows = end - begin,
-                                 .cols = count,
-                                 .depth = first + count},
-                                serial_executor());
+      task.feed(*this, end - begin, first, count, first + count);
       for (Index row = 0; row < end - begin; ++row) {
         for (Index i = 0; i < count; ++i) {
           const double error = task.errors[static_cast<std::size_t>(row * n + first + i)] -
@@ -134,23 +140,12 @@ EncodedMatrix round_with_feedback(const WeightFormat& format, const WeightMatrix
   HONE_CHECK(feedback.cols() == matrix.cols, "gptq", concat("inputs of ", matrix.cols, " columns"),
              feedback.cols());
   const Index n = matrix.cols;
-  const Index block = format.block(n), sub = format.sub_block(n);
   EncodedMatrix out = format.allocate(matrix.rows, n);
   executor.parallel_for(matrix.rows, kRowGrain, [&](Index begin, Index end, int) {
     TaskRows task(end - begin, n);
     for (Index first = 0; first < n; first += kBlock) {
       const Index count = std::min(kBlock, n - first);
-      std::ranges::fill(task.feedback, 0);
-      kernels::subtract_product({.a = task.errors.data(),
-                                 .a_stride = n,
-                                 .b = feedback.factors(first),
-                                 .b_stride = n,
-                                 .c = task.feedback.data(),
-                                 .c_stride = kBlock,
-                                 .rows = end - begin,
-                                 .cols = count,
-                                 .depth = first},
-                                serial_executor());
+      task.feed(feedback, end - begin, first, count, first);
       for (Index row = begin; row < end; ++row) {
         const float* weights = matrix.values.data() + row * n;
         double* errors = task.errors.data() + (row - begin) * n;
@@ -161,8 +156,7 @@ EncodedMatrix round_with_feedback(const WeightFormat& format, const WeightMatrix
           double target =
               weights[col] - task.feedback[static_cast<std::size_t>((row - begin) * kBlock + i)];
           for (Index j = 0; j < i; ++j) target += errors[first + j] * factors[j];
-          const BlockScales& own = scales_at(format, scales, n, row, col);
-          const Affine& affine = own.affine[static_cast<std::size_t>(col % block / sub)];
+          const Affine& affine = affine_at(format, scales, n, row, col);
           codes[col] = format.encode(affine, static_cast<float>(target));
           errors[at] = static_cast<double>(weights[col]) -
                        static_cast<double>(format.decode(affine, codes[col]));

@@ -4,8 +4,6 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <optional>
 
 #include "hone/compress/gate.h"
@@ -33,20 +31,11 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& name)
 
 bool is_quantized(const NamedMatrix& tensor) { return tensor.matrix.layout != WeightLayout::Dense; }
 
-double bits_of(const StoredMatrix& matrix) {
-  return 8 * static_cast<double>(matrix.stored_bytes()) /
-         static_cast<double>(matrix.rows * matrix.cols);
-}
-
 using FormatPointer = std::shared_ptr<const WeightFormat>;
 
 bool is_named(const QuantizePass& options, const Recipe& recipe, const NamedMatrix& tensor) {
   return role_of(tensor) != Role::Other && !matches_any(recipe.keep_float, tensor.name) &&
          matches_any(options.apply, tensor.name) && !matches_any(options.except, tensor.name);
-}
-
-bool would_shrink(const StoredMatrix& matrix, const WeightFormat& format) {
-  return format.bits_per_weight(matrix.rows, matrix.cols) < bits_of(matrix);
 }
 
 std::string say_bits(double bits) { return concat(fixed(bits, 2), " bits per weight"); }
@@ -126,9 +115,7 @@ FormatPointer RoundPass::format_of(const NamedMatrix& tensor) const {
     const bool is_gguf = find_gguf_format(format_->name()) != nullptr;
     format = parse_weight_format(own != "auto" ? own : is_gguf ? "q8_0" : "int8:row");
   }
-  if (!format->takes(tensor.matrix.cols) && format->fallback() != nullptr)
-    format = format->fallback();
-  return format;
+  return format_for_columns(format, tensor.matrix.cols);
 }
 
 std::string RoundPass::reason_to_keep(const NamedMatrix& tensor, const WeightFormat& format) const {
@@ -236,8 +223,7 @@ bool RoundPass::quantize_tensor(Model& model, Index at, const Inputs& inputs, Co
     record.kept.push_back(kept_row(tensor, *format, reason));
     return false;
   }
-  std::vector<float> values(static_cast<std::size_t>(before.rows * before.cols));
-  decode(before, values);
+  const std::vector<float> values = values_of(before);
   const WeightMatrix matrix{values, before.rows, before.cols, tensor.name};
   format = format_for(format, matrix);
   if (!would_shrink(before, *format)) {  // its scales did not fit into f16

@@ -52,7 +52,36 @@ std::vector<float> repeat(std::span<const float> importance, Index rows) {
   return all;
 }
 
+// The scales of the block that has column `col` of a row.
+const BlockScales& scales_at(const WeightFormat& format, std::span<const BlockScales> scales,
+                             Index cols, Index row, Index col) {
+  if (format.spans_rows()) return scales.front();
+  const Index at = row * blocks_per_row(format, cols) + col / format.block(cols);
+  return scales[static_cast<std::size_t>(at)];
+}
+
 }  // namespace
+
+std::shared_ptr<const WeightFormat> format_for_columns(std::shared_ptr<const WeightFormat> format,
+                                                       Index cols) {
+  if (format->takes(cols) || format->fallback() == nullptr) return format;
+  return format->fallback();
+}
+
+double bits_of(const StoredMatrix& matrix) {
+  return 8 * static_cast<double>(matrix.stored_bytes()) /
+         static_cast<double>(matrix.rows * matrix.cols);
+}
+
+bool would_shrink(const StoredMatrix& matrix, const WeightFormat& format) {
+  return format.bits_per_weight(matrix.rows, matrix.cols) < bits_of(matrix);
+}
+
+std::vector<float> values_of(const StoredMatrix& matrix) {
+  std::vector<float> values(static_cast<std::size_t>(matrix.rows * matrix.cols));
+  decode(matrix, values);
+  return values;
+}
 
 std::shared_ptr<const WeightFormat> format_for(std::shared_ptr<const WeightFormat> format,
                                                const WeightMatrix& matrix) {
@@ -92,11 +121,10 @@ std::vector<BlockScales> fit_matrix(const WeightFormat& format, const WeightMatr
   return scales;
 }
 
-const BlockScales& scales_at(const WeightFormat& format, std::span<const BlockScales> scales,
-                             Index cols, Index row, Index col) {
-  if (format.spans_rows()) return scales.front();
-  const Index at = row * blocks_per_row(format, cols) + col / format.block(cols);
-  return scales[static_cast<std::size_t>(at)];
+const Affine& affine_at(const WeightFormat& format, std::span<const BlockScales> scales, Index cols,
+                        Index row, Index col) {
+  const Index at = col % format.block(cols) / format.sub_block(cols);
+  return scales_at(format, scales, cols, row, col).affine[static_cast<std::size_t>(at)];
 }
 
 void store_row(const WeightFormat& format, std::span<const BlockScales> scales, Index row,
@@ -112,16 +140,14 @@ void store_row(const WeightFormat& format, std::span<const BlockScales> scales, 
 EncodedMatrix round_matrix(const WeightFormat& format, const WeightMatrix& matrix,
                            std::span<const BlockScales> scales, Executor& executor) {
   EncodedMatrix out = format.allocate(matrix.rows, matrix.cols);
-  const Index block = format.block(matrix.cols), sub = format.sub_block(matrix.cols);
   executor.parallel_for(matrix.rows, 4, [&](Index begin, Index end, int) {
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(matrix.cols));
     for (Index row = begin; row < end; ++row) {
       const std::span<const float> weights = matrix.row(row);
       for (Index col = 0; col < matrix.cols; ++col) {
-        const BlockScales& own = scales_at(format, scales, matrix.cols, row, col);
+        const Affine& affine = affine_at(format, scales, matrix.cols, row, col);
         const auto at = static_cast<std::size_t>(col);
-        codes[at] =
-            format.encode(own.affine[static_cast<std::size_t>(col % block / sub)], weights[at]);
+        codes[at] = format.encode(affine, weights[at]);
       }
       store_row(format, scales, row, codes, out);
     }
@@ -133,12 +159,10 @@ double code_entropy(const WeightFormat& format, const WeightMatrix& matrix,
                     std::span<const BlockScales> scales, const StoredMatrix& stored) {
   std::vector<Index> counts(format.levels().size());
   std::vector<float> decoded(static_cast<std::size_t>(matrix.cols));
-  const Index block = format.block(matrix.cols), sub = format.sub_block(matrix.cols);
   for (Index row = 0; row < matrix.rows; ++row) {
     decode_row(stored, row, decoded);
     for (Index col = 0; col < matrix.cols; ++col) {
-      const BlockScales& own = scales_at(format, scales, matrix.cols, row, col);
-      const Affine& affine = own.affine[static_cast<std::size_t>(col % block / sub)];
+      const Affine& affine = affine_at(format, scales, matrix.cols, row, col);
       ++counts[format.encode(affine, decoded[static_cast<std::size_t>(col)])];
     }
   }

@@ -21,6 +21,15 @@ struct WeightMatrix {
   }
 };
 
+// The format, or its fallback if it does not take rows of so many columns and has one.
+std::shared_ptr<const WeightFormat> format_for_columns(std::shared_ptr<const WeightFormat> format,
+                                                       Index cols);
+double bits_of(const StoredMatrix& matrix);  // per weight, as stored
+// Whether the matrix would have fewer bits in the format.
+bool would_shrink(const StoredMatrix& matrix, const WeightFormat& format);
+// All values [rows, cols].
+std::vector<float> values_of(const StoredMatrix& matrix);
+
 // The format in which the matrix is stored: `format`, or its widened() form if its scales are out
 // of range. Throws Error{InvalidArgument} if the format does not take so many columns, and
 // Error{CorruptFile} that names the matrix for a value that is not finite or out of range.
@@ -32,9 +41,9 @@ std::shared_ptr<const WeightFormat> format_for(std::shared_ptr<const WeightForma
 std::vector<BlockScales> fit_matrix(const WeightFormat& format, const WeightMatrix& matrix,
                                     std::span<const float> importance, const FitOptions& options,
                                     Executor& executor);
-// The scales of the block that has column `col` of a row.
-const BlockScales& scales_at(const WeightFormat& format, std::span<const BlockScales> scales,
-                             Index cols, Index row, Index col);
+// How the code in a column of a row is decoded.
+const Affine& affine_at(const WeightFormat& format, std::span<const BlockScales> scales, Index cols,
+                        Index row, Index col);
 
 // Stores one row with its codes [cols]; different rows may be stored by different threads.
 void store_row(const WeightFormat& format, std::span<const BlockScales> scales, Index row,

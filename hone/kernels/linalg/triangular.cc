@@ -62,6 +62,23 @@ void solve_block(const double* l, Index stride, Index size, double* b) {
   }
 }
 
+// Replaces columns [begin, begin + size) of `count` rows, each [n], by those of the solution x of
+// x · Lᵀ = b. The columns before them are solved already.
+void solve_columns(const double* l, Index n, Index begin, Index size, double* rows, Index count) {
+  const double* block_rows = l + begin * n;
+  subtract_on_this_thread({.a = rows,
+                           .a_stride = n,
+                           .b = block_rows,
+                           .b_stride = n,
+                           .c = rows + begin,
+                           .c_stride = n,
+                           .rows = count,
+                           .cols = size,
+                           .depth = begin});
+  for (Index row = 0; row < count; ++row)
+    solve_block(block_rows + begin, n, size, rows + row * n + begin);
+}
+
 void check_solve(std::span<const double> l, Index n, std::span<const double> b) {
   HONE_CHECK(n > 0 && static_cast<Index>(l.size()) == n * n, "solve",
              concat("a triangular matrix of ", n, " x ", n), l.size());
@@ -111,18 +128,7 @@ bool factor_cholesky(std::span<double> matrix, Index n, Executor& executor) {
                              .depth = begin});
     if (!factor_block(block, n, size)) return false;
     executor.parallel_for(n - end, kRowGrain, [&](Index first, Index last, int) {
-      double* rows = data + (end + first) * n;
-      subtract_on_this_thread({.a = rows,
-                               .a_stride = n,
-                               .b = block_rows,
-                               .b_stride = n,
-                               .c = rows + begin,
-                               .c_stride = n,
-                               .rows = last - first,
-                               .cols = size,
-                               .depth = begin});
-      for (Index row = 0; row < last - first; ++row)
-        solve_block(block, n, size, rows + row * n + begin);
+      solve_columns(data, n, begin, size, data + (end + first) * n, last - first);
     });
   }
   return true;
@@ -135,19 +141,7 @@ void solve_right_transposed(std::span<const double> l, Index n, std::span<double
   executor.parallel_for(std::ssize(b) / n, kRowGrain, [&](Index first, Index last, int) {
     double* rows = b.data() + first * n;
     for (Index begin = 0; begin < n; begin += kBlock) {
-      const Index size = std::min(kBlock, n - begin);
-      const double* block_rows = l.data() + begin * n;
-      subtract_on_this_thread({.a = rows,
-                               .a_stride = n,
-                               .b = block_rows,
-                               .b_stride = n,
-                               .c = rows + begin,
-                               .c_stride = n,
-                               .rows = last - first,
-                               .cols = size,
-                               .depth = begin});
-      for (Index row = 0; row < last - first; ++row)
-        solve_block(block_rows + begin, n, size, rows + row * n + begin);
+      solve_columns(l.data(), n, begin, std::min(kBlock, n - begin), rows, last - first);
     }
   });
 }

@@ -34,7 +34,6 @@ TEST(WeightFormat, stored_codes_decode_to_the_fitted_levels) {
     const WeightMatrix matrix{values, rows, cols, name};
     const auto scales = fit_matrix(*format, matrix, {}, {}, serial_executor());
     EncodedMatrix out = format->allocate(rows, cols);
-    const Index block = format->block(cols), sub = format->sub_block(cols);
     std::vector<std::vector<std::uint8_t>> codes;
     for (Index row = 0; row < rows; ++row) {
       codes.emplace_back();
@@ -48,8 +47,7 @@ TEST(WeightFormat, stored_codes_decode_to_the_fitted_levels) {
     for (Index row = 0; row < rows; ++row) {
       decode_row(out.stored, row, decoded);
       for (Index col = 0; col < cols; ++col) {
-        const BlockScales& own = scales_at(*format, scales, cols, row, col);
-        const Affine& affine = own.affine[static_cast<std::size_t>(col % block / sub)];
+        const Affine& affine = affine_at(*format, scales, cols, row, col);
         const std::uint8_t code =
             codes[static_cast<std::size_t>(row)][static_cast<std::size_t>(col)];
         const float want = format->decode(affine, code);

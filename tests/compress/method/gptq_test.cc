@@ -107,12 +107,10 @@ std::vector<double> published(const WeightFormat& format, const WeightMatrix& ma
     }
   }
   std::vector<double> out(matrix.values.begin(), matrix.values.end());
-  const Index block = format.block(n), sub = format.sub_block(n);
   for (Index row = 0; row < matrix.rows; ++row) {
     double* w = out.data() + row * n;
     for (Index i = 0; i < n; ++i) {
-      const BlockScales& own = scales_at(format, scales, n, row, i);
-      const Affine& affine = own.affine[static_cast<std::size_t>(i % block / sub)];
+      const Affine& affine = affine_at(format, scales, n, row, i);
       const double q = format.decode(affine, format.encode(affine, static_cast<float>(w[i])));
       const double error = (w[i] - q) / at(upper, i, i);
       for (Index j = i + 1; j < n; ++j) w[j] -= error * at(upper, i, j);

@@ -16,6 +16,7 @@
 #include "hone/core/format/safetensors.h"
 #include "hone/model_io/family/file_tensors.h"
 #include "hone/model_io/hf_config.h"
+#include "tests/model_io/tiny_families.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
@@ -27,19 +28,7 @@ namespace fs = std::filesystem;
 using test::TinyModel;
 using testing::HasSubstr;
 
-Json config_of(const Family& family) {
-  const ConfigKeys& keys = family.keys;
-  Json json = {{"architectures", Json::array({family.model_class})},
-               {"model_type", family.name},
-               {"vocab_size", 48},
-               {std::string(keys.hidden), 32},
-               {std::string(keys.intermediate), 40},
-               {std::string(keys.layers), 2},
-               {std::string(keys.heads), 4},
-               {std::string(keys.context), 64}};
-  if (!keys.head_dim.empty()) json[std::string(keys.head_dim)] = 8;
-  return json;
-}
+Json config_of(const Family& family) { return test::tiny_config(family); }
 
 Json config_of(std::string_view name) { return config_of(*find_family("", name)); }
 
