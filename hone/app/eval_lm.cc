@@ -248,6 +248,7 @@ void Evaluation::compare_rows(const infer::HiddenStates& states,
 }  // namespace
 
 std::vector<std::string> read_eval_text(const std::filesystem::path& path) {
+  if (data::names_stories(path)) return data::load_text(path).held_out;
   std::string text = data::read_utf8_file(path);
   if (text.empty()) fail_corrupt(path.string(), "There is no text.");
   return {std::move(text)};

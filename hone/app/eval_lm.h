@@ -41,8 +41,8 @@ struct EvalResult {
   Json document() const;  // printed by `hone eval --json`
 };
 
-// Reads a UTF-8 text file for EvalOptions::documents. Throws Error{CorruptFile} if it is empty or
-// not UTF-8.
+// Reads a UTF-8 text file, or the held-out built-in stories, for EvalOptions::documents. Throws
+// Error{CorruptFile} if it is empty or not UTF-8.
 std::vector<std::string> read_eval_text(const std::filesystem::path& path);
 
 // Throws an Error that says why `model` is not a language model that can be evaluated. A

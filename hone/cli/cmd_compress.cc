@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "hone/app/compress.h"
+#include "hone/app/compress/compress.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/trace_options.h"
@@ -15,12 +15,13 @@ namespace hone::cli {
 namespace {
 
 struct CompressCommand {
-  std::string model, out, tokenizer, recipe, data, on_fail, calib;
+  std::string model, out, to, tokenizer, recipe, on_fail, calib;
   Index tokens = 0;
   std::string size;
   double bits = 0;
   bool requantize = false, plan = false;
-  std::vector<std::string> quantize;
+  std::vector<std::string> quantize, prune, low_rank;
+  std::vector<std::filesystem::path> data;
 };
 
 // "90MB", "1.5GB" or "86MiB" in 10^6 bytes.
@@ -38,20 +39,26 @@ double parse_megabytes(const std::string& text) {
 
 compress::Recipe recipe_of(const CompressCommand& options) {
   const bool has_budget = !options.size.empty() || options.bits > 0;
-  HONE_CHECK(options.recipe.empty() || options.quantize.empty(), "compress",
-             "either --recipe or --quantize", "both");
-  HONE_REQUIRE(!options.recipe.empty() || !options.quantize.empty() || has_budget, "compress",
-               "Say what to do by --quantize, --size, --bits or --recipe.");
+  const bool has_passes =
+      !options.quantize.empty() || !options.prune.empty() || !options.low_rank.empty();
+  HONE_CHECK(options.recipe.empty() || !has_passes, "compress",
+             "either --recipe or options that say what to do", "both");
+  HONE_REQUIRE(!options.recipe.empty() || has_passes || has_budget, "compress",
+               "Say what to do by --quantize, --prune, --lowrank, --size, --bits or --recipe.");
   compress::Recipe recipe;
   if (!options.recipe.empty()) recipe = compress::read_recipe(options.recipe);
-  for (const std::string& text : options.quantize) {
+  for (const std::string& text : options.prune)
+    recipe.passes.push_back(compress::parse_prune_option(text));
+  for (const std::string& text : options.low_rank)
+    recipe.passes.push_back(compress::parse_low_rank_option(text));
+  for (const std::string& text : options.quantize)
     recipe.passes.push_back(compress::parse_quantize_option(text));
-  }
   if (has_budget) {
     recipe.allocate.size_mb = options.size.empty() ? 0 : parse_megabytes(options.size);
     recipe.allocate.bits = options.bits;
-    if (recipe.passes.empty())
-      recipe.passes.push_back({.spec = "q4_0", .rounding = compress::Rounding::Gptq});
+    if (compress::first_quantization(recipe) == nullptr)
+      recipe.passes.push_back(
+          compress::QuantizePass{.spec = "q4_0", .rounding = compress::Rounding::Gptq});
   }
   HONE_REQUIRE(!options.plan || recipe.allocate.is_wanted(), "--plan",
                "There is nothing to plan without --size or --bits.");
@@ -73,6 +80,7 @@ void run(const CompressCommand& options, Context& context) {
   const auto measurer = measure::make_measurer();
   const app::CompressOutcome outcome = app::compress_model({.model = options.model,
                                                             .out = options.out,
+                                                            .to = options.to,
                                                             .tokenizer = options.tokenizer,
                                                             .recipe = recipe_of(options),
                                                             .recipe_file = options.recipe,
@@ -93,17 +101,28 @@ void add_compress(CLI::App& program, Context& context) {
   auto options = std::make_shared<CompressCommand>();
   CLI::App* verb = program.add_subcommand("compress", "Make a smaller copy of a model");
   verb->add_option("MODEL", options->model, "Model to compress; it is not modified")->required();
-  verb->add_option("-o,--out", options->out,
-                   "Compressed copy: a folder (hone's artifact) or *.gguf")
-      ->required();
+  verb->add_option("-o,--out", options->out, "Compressed copy: a folder or *.gguf")->required();
+  verb->add_option("--to", options->to,
+                   "Format of the copy: hone (the default of a folder), gguf, or hf, which has no "
+                   "codes, so that quantized matrices are written in floating point")
+      ->check(CLI::IsMember({"hone", "hf", "gguf"}));
+  verb->add_option("--prune", options->prune,
+                   concat("Removal of weights, before quantization, for example sparsegpt:0.5 or "
+                          "ffn:0.25; ",
+                          compress::prune_forms()));
   verb->add_option("--quantize", options->quantize,
                    concat("Quantization of the weights, for example q4_0:gptq; ",
                           compress::weight_format_forms(),
                           "; then :importance or :gptq, which need a calibration text; :noclip "
                           "disables the search of scales"));
-  verb->add_option("--calib", options->calib,
-                   "Text for :importance and :gptq: a file, a folder or JSON lines (default: the "
-                   "model writes one)");
+  verb->add_option("--lowrank", options->low_rank,
+                   concat("Factorization of products into two thin matrices, for hone's format "
+                          "only: ",
+                          compress::low_rank_forms()));
+  verb->add_option(
+      "--calib", options->calib,
+      "Calibration text, which all methods but plain rounding and magnitude need: a file, "
+      "a folder or JSON lines (default: the model writes one)");
   verb->add_option("--calib-tokens", options->tokens,
                    "Number of its tokens that are used (default: the recipe's, or 16384)")
       ->check(CLI::Range(Index{1}, Index{1'000'000'000}));
@@ -123,7 +142,8 @@ void add_compress(CLI::App& program, Context& context) {
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
   verb->add_option(
       "--data", options->data,
-      "Text for the quality card, which uses its held-out part (default: embedded stories)");
+      "Text for the quality card, which uses its held-out part; may be given several times "
+      "(default: embedded stories)");
   verb->add_option("--on-fail", options->on_fail,
                    "What to do if a gate fails: skip the pass, stop, or keep the pass (default: "
                    "the recipe's setting, or keep with --quantize)")

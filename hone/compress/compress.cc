@@ -2,8 +2,15 @@
 #include "hone/compress/compress.h"
 
 #include <memory>
+#include <optional>
+#include <utility>
 
+#include "hone/compress/allocate/allocate.h"
+#include "hone/compress/method/low_rank_pass.h"
+#include "hone/compress/method/prune_pass.h"
 #include "hone/compress/method/quantize_pass.h"
+#include "hone/compress/method/structure_pass.h"
+#include "hone/compress/step_store.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/model_io/write_plan.h"
@@ -21,28 +28,62 @@ void warn_of_quantized(const model_io::ModelFile& original, const Recipe& recipe
                      "rounded again, so start from the original weights if there are any."));
 }
 
-std::vector<std::unique_ptr<Pass>> make_passes(const Model& model, const Recipe& recipe) {
+std::unique_ptr<Pass> make_one(const PassOptions& options, const Recipe& recipe) {
+  return std::visit([&](const auto& one) { return make_pass(one, recipe); }, options);
+}
+
+void check_passes(const Model& model, Recipe recipe) {
   HONE_REQUIRE(!recipe.passes.empty(), "compress", "The recipe has no pass.");
-  std::vector<std::unique_ptr<Pass>> passes;
-  for (const QuantizePass& options : recipe.passes) {
-    passes.push_back(make_quantize_pass(options, recipe));
-    passes.back()->check(model);
+  HONE_REQUIRE(!recipe.allocate.is_wanted() || first_quantization(recipe) != nullptr, "compress",
+               "The recipe has a budget, but no pass that quantizes.");
+  bool is_factored = false;
+  for (const PassOptions& options : recipe.passes) {
+    make_one(options, recipe)->check(model);
+    is_factored = is_factored || std::holds_alternative<LowRankPass>(options);
+    HONE_REQUIRE(!is_factored || !std::holds_alternative<StructurePass>(options), "compress",
+                 "Remove parts of the model before its products are factored.");
   }
-  return passes;
+}
+
+// Chooses formats for the model as it is now, or takes the choice of an interrupted run.
+void allocate_formats(Result& result, Context& context) {
+  constexpr const char* kSaved = "allocation.json";
+  if (const auto saved = context.steps != nullptr ? context.steps->text(kSaved) : std::nullopt) {
+    const Json json = parse_json(*saved, kSaved);
+    result.recipe = parse_recipe(json.at("recipe").get<std::string>(), kSaved);
+    result.allocation = json.at("allocation");
+    return;
+  }
+  AllocatedRecipe chosen = allocate(result.model, result.recipe, context);
+  result.recipe = std::move(chosen.recipe);
+  result.allocation = {{"groups", std::move(chosen.groups)},
+                       {"bytes", chosen.bytes + context.file_overhead},
+                       {"predicted_kl", chosen.predicted_kl}};
+  if (context.steps == nullptr) return;
+  const Json json = {{"recipe", to_toml(result.recipe)}, {"allocation", result.allocation}};
+  context.steps->save_text(kSaved, json.dump());
 }
 
 }  // namespace
 
 void check_recipe(const model_io::ModelFile& original, const Recipe& recipe) {
-  make_passes(Model(original), recipe);
+  check_passes(Model(original), recipe);
 }
 
-Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context) {
-  Result result{Model(original), {}, false};
-  const std::vector<std::unique_ptr<Pass>> passes = make_passes(result.model, recipe);
+Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context,
+                bool plan) {
+  check_passes(Model(original), recipe);
+  Result result{.model = Model(original), .recipe = recipe, .allocation = {}};
   warn_of_quantized(original, recipe);
-  for (const std::unique_ptr<Pass>& pass : passes) {
+  for (std::size_t i = 0; i < recipe.passes.size(); ++i) {
     throw_if_cancelled(context);
+    context.pass = static_cast<Index>(i);
+    if (result.recipe.allocate.is_wanted() &&
+        std::holds_alternative<QuantizePass>(recipe.passes[i])) {
+      allocate_formats(result, context);
+      if (plan) break;
+    }
+    const std::unique_ptr<Pass> pass = make_one(result.recipe.passes[i], result.recipe);
     result.passes.push_back(pass->apply(result.model, context));
     if (result.passes.back().status == Status::Failed && recipe.gate.on_fail == OnFail::Stop) {
       result.stopped = true;

@@ -10,16 +10,20 @@ namespace hone::compress {
 
 struct Result {
   Model model;
-  std::vector<PassRecord> passes;
+  std::vector<PassRecord> passes = {};
   bool stopped = false;  // whether a pass failed with on_fail = "stop"; then nothing may be written
+  Recipe recipe = {};  // as it ran: without a budget, but with the formats that were chosen for it
+  Json allocation;     // {groups, bytes, predicted_kl} of a budget; otherwise null
 };
 
 // Throws Error{InvalidArgument} for a recipe without passes, and what its passes throw for this
 // model. Reads no weights.
 void check_recipe(const model_io::ModelFile& original, const Recipe& recipe);
 
-// Runs the recipe's passes in order on a copy-on-write clone. The original is not changed. A recipe
-// with a budget must have gone through allocate().
-Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context);
+// Runs the recipe's passes in order on a copy-on-write clone. The original is not changed. Formats
+// for a budget are chosen when the first pass that quantizes comes; if `plan` is true, the work
+// ends there.
+Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context,
+                bool plan = false);
 
 }  // namespace hone::compress

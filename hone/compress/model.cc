@@ -2,21 +2,33 @@
 #include "hone/compress/model.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/model_io/tensor_plan.h"
 
 namespace hone::compress {
 
 Model::Model(const model_io::ModelFile& original)
-    : original_(&original), tensors_(original.tensors()), owners_(tensors_.size()) {
+    : original_(&original),
+      architecture_(original.architecture()),
+      tensors_(original.tensors()),
+      owners_(tensors_.size()) {
   index_tensors();
 }
 
 Model::Model(const Model& other)
-    : ModelFile(), original_(other.original_), tensors_(other.tensors_), owners_(other.owners_) {
+    : ModelFile(),
+      original_(other.original_),
+      architecture_(other.architecture_),
+      tensors_(other.tensors_),
+      owners_(other.owners_) {
   index_tensors();
 }
 
 Model& Model::operator=(const Model& other) {
   original_ = other.original_;
+  architecture_ = other.architecture_;
   tensors_ = other.tensors_;
   owners_ = other.owners_;
   index_tensors();
@@ -29,11 +41,83 @@ Index Model::bytes() const {
   return total;
 }
 
+std::vector<Index> Model::changed_from(const Model& other) const {
+  std::vector<Index> changed;
+  for (Index at = 0; at < std::ssize(tensors_); ++at) {
+    const auto i = static_cast<std::size_t>(at);
+    const model_io::NamedMatrix* theirs = other.find(tensors_[i].name);
+    const bool same =
+        theirs != nullptr &&
+        owners_[i] == other.owners_[static_cast<std::size_t>(theirs - other.tensors_.data())] &&
+        theirs->matrix.bytes.data() == tensors_[i].matrix.bytes.data();
+    if (!same) changed.push_back(at);
+  }
+  return changed;
+}
+
 void Model::replace(Index at, EncodedMatrix matrix, bool act_int8) {
   const auto i = static_cast<std::size_t>(at);
   owners_[i] = std::make_shared<const EncodedMatrix>(std::move(matrix));
   tensors_[i].matrix = owners_[i]->stored;
   tensors_[i].matrix.act_int8 = act_int8;
+}
+
+void Model::add(std::string name, EncodedMatrix matrix, bool act_int8) {
+  tensors_.emplace_back().name = std::move(name);
+  owners_.emplace_back();
+  index_tensors();
+  replace(std::ssize(tensors_) - 1, std::move(matrix), act_int8);
+}
+
+void Model::remove(std::string_view name) {
+  const Index at = index_of(name);
+  tensors_.erase(tensors_.begin() + at);
+  owners_.erase(owners_.begin() + at);
+  index_tensors();
+}
+
+void Model::set_widths(Index layer, Index heads, Index intermediate) {
+  model_io::Architecture& a = architecture_;
+  const auto set = [&](std::vector<Index>& widths, Index& common, Index value) {
+    if (widths.empty()) widths.assign(static_cast<std::size_t>(a.layers), common);
+    widths[static_cast<std::size_t>(layer)] = value;
+    if (std::ranges::any_of(widths, [value](Index width) { return width != value; })) return;
+    common = value;
+    widths.clear();
+  };
+  set(a.layer_heads, a.heads, heads);
+  set(a.layer_intermediate, a.intermediate_size, intermediate);
+}
+
+void Model::add_factored(model_io::FactoredLayer layer) {
+  architecture_.factored.push_back(std::move(layer));
+}
+
+void Model::remove_layer(Index layer) {
+  model_io::Architecture& a = architecture_;
+  if (a.layers == 1) fail_unsupported("remove layer", "This is the model's only layer.");
+  if (a.inverse_layer_scale)
+    fail_unsupported("remove layer", "The model divides scores by the place of their layer.");
+  for (std::size_t i = 0; i < tensors_.size();) {
+    if (tensors_[i].name.starts_with(model_io::layer_name(layer, ""))) {
+      tensors_.erase(tensors_.begin() + static_cast<std::ptrdiff_t>(i));
+      owners_.erase(owners_.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  for (Index next = layer + 1; next < a.layers; ++next) {
+    const std::string from = model_io::layer_name(next, "");
+    const std::string to = model_io::layer_name(next - 1, "");
+    for (model_io::NamedMatrix& tensor : tensors_) {
+      if (tensor.name.starts_with(from)) tensor.name = to + tensor.name.substr(from.size());
+    }
+  }
+  for (std::vector<Index>* each : {&a.windows, &a.layer_heads, &a.layer_intermediate}) {
+    if (!each->empty()) each->erase(each->begin() + layer);
+  }
+  --a.layers;
+  index_tensors();
 }
 
 void Model::drop_pages(const model_io::NamedMatrix& tensor) const {
@@ -44,11 +128,19 @@ void Model::drop_pages(const model_io::NamedMatrix& tensor) const {
   if (is_mapped) original_->drop_pages(*first);
 }
 
+Index parameters_of(const model_io::ModelFile& model) {
+  Index count = 0;
+  for (const model_io::NamedMatrix& tensor : model.tensors())
+    count += tensor.matrix.rows * tensor.matrix.cols;
+  return count;
+}
+
 Role role_of(const model_io::NamedMatrix& tensor) {
   if (tensor.is_vector) return Role::Other;
   if (tensor.name == "model.embed_tokens.weight") return Role::Embedding;
   if (tensor.name == "lm_head.weight") return Role::Head;
-  return tensor.name.ends_with("_proj.weight") ? Role::Linear : Role::Other;
+  const bool is_linear = tensor.name.ends_with("_proj.weight") || tensor.name.ends_with("_proj.a");
+  return is_linear ? Role::Linear : Role::Other;
 }
 
 }  // namespace hone::compress

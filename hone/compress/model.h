@@ -25,12 +25,25 @@ class Model final : public model_io::ModelFile {
 
   // Whether no pass has replaced tensor `at`.
   bool is_original(Index at) const { return owners_[static_cast<std::size_t>(at)] == nullptr; }
-  // Replaces tensor `at` and drops the old one.
+  Index index_of(std::string_view name) const { return &tensor(name) - tensors_.data(); }
+  // Tensors that `other` lacks, or has with other values; by position in tensors().
+  std::vector<Index> changed_from(const Model& other) const;
+
+  // Each of these leaves a valid model only together with the others that belong to one change.
+  // Replaces tensor `at`, whose shape may change, and drops the old one.
   void replace(Index at, EncodedMatrix matrix, bool act_int8);
+  void add(std::string name, EncodedMatrix matrix, bool act_int8);
+  void remove(std::string_view name);
+  // Sets the sizes of one layer, and those of all if the layers are then alike.
+  void set_widths(Index layer, Index heads, Index intermediate);
+  void add_factored(model_io::FactoredLayer layer);
+  // Removes a layer and moves those behind it forward. Throws Error{Unsupported} for the last
+  // layer, and for models whose scores depend on the place of a layer.
+  void remove_layer(Index layer);
 
   // ModelFile: as the original, but with the tensors as they are now.
   model_io::ModelFormat format() const override { return original_->format(); }
-  const model_io::Architecture& architecture() const override { return original_->architecture(); }
+  const model_io::Architecture& architecture() const override { return architecture_; }
   std::shared_ptr<const text::Tokenizer> tokenizer() const override {
     return original_->tokenizer();
   }
@@ -46,9 +59,13 @@ class Model final : public model_io::ModelFile {
 
  private:
   const model_io::ModelFile* original_;
+  model_io::Architecture architecture_;
   std::vector<model_io::NamedMatrix> tensors_;
   std::vector<std::shared_ptr<const EncodedMatrix>> owners_;  // null: the original's
 };
+
+// Elements of all matrices and vectors, tied ones once.
+Index parameters_of(const model_io::ModelFile& model);
 
 // What a tensor is: the weight of a linear layer, the embedding, the head, or something else.
 enum class Role { Linear, Embedding, Head, Other };

@@ -29,6 +29,7 @@ Json to_json(const PassRecord& record) {
               {"quality", nullptr},
               {"rounded_again", record.rounded_again},
               {"kept", record.kept},
+              {"statistics", record.statistics},
               {"evidence", record.evidence}};
   if (record.ms_after.n > 0) {
     out["ms_before"] = record.ms_before.median;

@@ -35,11 +35,14 @@ struct PassRecord {
   Spread ms_before, ms_after;  // all affected products once, with one row of activations
   RatioInterval speedup;
   Json evidence = Json::array();  // per changed matrix
+  Json statistics;                // of the whole pass; null if there are none
   Index rounded_again = 0;        // of these, that were quantized already
-  Json kept = Json::array();      // {tensor, type, spec, reason}: it would not become smaller
+  Json kept = Json::array();      // {tensor, type, reason}: named by the pass, but not changed
   std::optional<Quality> quality;
 };
 Json to_json(const PassRecord& record);
+
+class StepStore;
 
 // Supplied by the caller.
 struct Context {
@@ -48,7 +51,10 @@ struct Context {
   std::function<Quality(const Model&)> quality;  // if empty, quality is not measured and not gated
   // The calibration text, for passes that need the inputs of layers.
   std::vector<std::vector<text::TokenId>> calibration = {};
-  Index file_overhead = 0;  // bytes of the file to write that belong to no tensor
+  Index file_overhead = 0;     // bytes of the file to write that belong to no tensor
+  bool masks = true;           // whether the file to write leaves zeros out (core/format/bitmask.h)
+  StepStore* steps = nullptr;  // finished steps of an interrupted run; null keeps none
+  Index pass = 0;              // the place of the pass that runs, for `steps`
   std::stop_token stop = {};
 };
 

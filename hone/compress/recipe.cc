@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,8 +16,13 @@ namespace hone::compress {
 namespace {
 
 constexpr std::array<std::string_view, 3> kOnFail{"skip", "stop", "keep"};
-constexpr std::array<std::string_view, 1> kKinds{"quantize"};
+constexpr std::array<std::string_view, 4> kKinds{"quantize", "prune", "structure", "lowrank"};
+static_assert(kKinds.size() == std::variant_size_v<PassOptions>);
 constexpr std::array<std::string_view, 3> kAlgorithms{"rtn", "importance", "gptq"};
+constexpr std::array<std::string_view, 3> kSaliencies{"magnitude", "wanda", "sparsegpt"};
+constexpr std::array<std::string_view, 3> kParts{"ffn", "heads", "layers"};
+constexpr std::array<std::string_view, 2> kDecompositions{"svd", "whitened"};
+constexpr std::array<std::string_view, 2> kAllocations{"uniform", "global"};
 constexpr std::array<std::string_view, 2> kActivations{"int8:g32", "none"};
 
 // A value that is a string in TOML and of another type in the recipe: `take` converts and stores
@@ -76,23 +83,74 @@ ConfigEntry number(std::string_view name, Number& value, Number high) {
   return {.name = name, .field = &value, .check = in_range(value, 0, high)};
 }
 
+// For an enumeration whose values are the positions of their names.
+template <class Enum>
+ConfigEntry choice_of(std::string_view name, std::span<const std::string_view> known, Enum& value) {
+  return choice(name, known, static_cast<std::size_t>(value),
+                [&value](std::size_t index) { value = static_cast<Enum>(index); });
+}
+
+ConfigEntry choice_of(std::string_view name, std::span<const std::string_view> known, bool& value) {
+  return choice(name, known, value ? 1 : 0, [&value](std::size_t index) { value = index == 1; });
+}
+
 ConfigEntries entries_of(QuantizePass& pass) {
-  ConfigEntry kind = choice("pass.kind", kKinds, 0, [](std::size_t) {});
-  kind.required = true;
-  return {kind,
-          format_entry("pass.spec", pass.spec),
-          choice("pass.algo", kAlgorithms, static_cast<std::size_t>(pass.rounding),
-                 [&pass](std::size_t index) { pass.rounding = static_cast<Rounding>(index); }),
+  return {format_entry("pass.spec", pass.spec),
+          choice_of("pass.algo", kAlgorithms, pass.rounding),
           {"pass.clip", &pass.clip},
           {"pass.act_order", &pass.act_order},
           number("pass.damp", pass.damp, 1e3),
           choice("pass.act", kActivations, pass.act_int8 ? 0 : 1,
                  [&pass](std::size_t index) { pass.act_int8 = index == 0; }),
-          {"pass.apply", &pass.apply},
-          {"pass.except", &pass.except},
           {.name = "pass.formats", .field = &pass.formats, .check = [&pass] {
              return check_formats(pass.formats);
            }}};
+}
+
+ConfigEntries entries_of(PrunePass& pass) {
+  return {choice_of("pass.method", kSaliencies, pass.saliency),
+          number("pass.sparsity", pass.sparsity, 1.0),
+          choice_of("pass.allocation", kAllocations, pass.global),
+          number("pass.damp", pass.damp, 1e3)};
+}
+
+ConfigEntries entries_of(StructurePass& pass) {
+  return {choice_of("pass.group", kParts, pass.part),
+          number("pass.ratio", pass.ratio, 1.0),
+          {.name = "pass.round_to",
+           .field = &pass.round_to,
+           .check = in_range(pass.round_to, 1, Index{1} << 20)},
+          {"pass.repair", &pass.repair},
+          number("pass.damp", pass.damp, 1e3)};
+}
+
+ConfigEntries entries_of(LowRankPass& pass) {
+  return {choice_of("pass.method", kDecompositions, pass.whitened),
+          number("pass.rank", pass.rank, Index{1} << 24), number("pass.ratio", pass.ratio, 1.0),
+          number("pass.loss", pass.loss, 1.0)};
+}
+
+ConfigEntries entries_of(PassOptions& options) {
+  ConfigEntry kind = choice("pass.kind", kKinds, options.index(), [](std::size_t) {});
+  kind.required = true;
+  ConfigEntries entries{kind};
+  std::visit(
+      [&](auto& pass) {
+        for (ConfigEntry& entry : entries_of(pass)) entries.push_back(std::move(entry));
+        entries.push_back({"pass.apply", &pass.apply});
+        entries.push_back({"pass.except", &pass.except});
+      },
+      options);
+  return entries;
+}
+
+// Default options of a kind.
+template <std::size_t I = 0>
+PassOptions make_options(std::size_t kind) {
+  if constexpr (I + 1 < std::variant_size_v<PassOptions>) {
+    if (kind != I) return make_options<I + 1>(kind);
+  }
+  return PassOptions(std::in_place_index<I>);
 }
 
 ConfigEntries entries_of(Recipe& recipe, Index& version) {
@@ -139,9 +197,18 @@ ConfigEntries entries_of(Recipe& recipe, Index& version) {
 }
 
 ConfigLists lists_of(Recipe& recipe) {
-  ConfigList passes{.name = "pass",
-                    .append = [&recipe] { return entries_of(recipe.passes.emplace_back()); }};
-  for (QuantizePass& pass : recipe.passes) passes.items.push_back(entries_of(pass));
+  ConfigList passes{
+      .name = "pass",
+      .append =
+          [&recipe](const std::string& kind) {
+            const auto found = std::ranges::find(kKinds, kind);
+            recipe.passes.push_back(make_options(
+                found == kKinds.end() ? 0 : static_cast<std::size_t>(found - kKinds.begin())));
+            return entries_of(recipe.passes.back());
+          },
+      .kind = "kind",
+      .kinds = kKinds};
+  for (PassOptions& pass : recipe.passes) passes.items.push_back(entries_of(pass));
   return {passes};
 }
 
@@ -150,9 +217,27 @@ ConfigLists lists_of(Recipe& recipe) {
 std::string_view name_of(Rounding rounding) {
   return kAlgorithms[static_cast<std::size_t>(rounding)];
 }
+std::string_view name_of(Saliency saliency) {
+  return kSaliencies[static_cast<std::size_t>(saliency)];
+}
+std::string_view name_of(Part part) { return kParts[static_cast<std::size_t>(part)]; }
+
+QuantizePass* first_quantization(Recipe& recipe) {
+  for (PassOptions& options : recipe.passes) {
+    if (auto* const pass = std::get_if<QuantizePass>(&options)) return pass;
+  }
+  return nullptr;
+}
+
+bool needs_inputs(const QuantizePass& pass) { return pass.rounding != Rounding::Rtn; }
+bool needs_inputs(const PrunePass& pass) { return pass.saliency != Saliency::Magnitude; }
+bool needs_inputs(const StructurePass&) { return true; }
+bool needs_inputs(const LowRankPass& pass) { return pass.whitened; }
 
 bool needs_calibration(const Recipe& recipe) {
-  const auto has_inputs = [](const QuantizePass& pass) { return pass.rounding != Rounding::Rtn; };
+  const auto has_inputs = [](const PassOptions& options) {
+    return std::visit([](const auto& pass) { return needs_inputs(pass); }, options);
+  };
   return recipe.allocate.is_wanted() || std::ranges::any_of(recipe.passes, has_inputs);
 }
 
@@ -191,6 +276,69 @@ QuantizePass parse_quantize_option(std::string_view text) {
   }
   pass.spec = parse_weight_format(spec)->name();
   return pass;
+}
+
+std::string_view prune_forms() {
+  return "magnitude:S[:global], wanda:S or sparsegpt:S, which set a fraction S of the weights to "
+         "0; "
+         "ffn:R, heads:R or layers:R, which remove a fraction R of the inner layers of MLPs, of "
+         "the query heads or of the layers, all but layers also with :norepair";
+}
+
+std::string_view low_rank_forms() {
+  return "whitened:R or svd:R, where R is the rank as a fraction of the inputs, rank=N, or loss=X "
+         "for the least rank that loses at most a fraction X of the outputs";
+}
+
+LowRankPass parse_low_rank_option(std::string_view text) {
+  const std::string op = concat("--lowrank ", text);
+  const auto colon = std::min(text.find(':'), text.size());
+  const auto method = std::ranges::find(kDecompositions, text.substr(0, colon));
+  LowRankPass pass;
+  std::string_view value = text.substr(std::min(colon + 1, text.size()));
+  double* target = &pass.ratio;
+  double rank = 0;
+  if (value.starts_with("rank=")) target = &rank;
+  if (value.starts_with("loss=")) target = &pass.loss;
+  value = value.substr(target == &pass.ratio ? 0 : 5);
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *target);
+  const bool is_good = method != kDecompositions.end() && error == std::errc() &&
+                       end == value.data() + value.size() && *target > 0 &&
+                       *target < (target == &rank ? 1e7 : 1) &&
+                       (target != &rank || rank == std::floor(rank));
+  if (!is_good) fail_argument(op, low_rank_forms(), text);
+  pass.whitened = method != kDecompositions.begin();
+  pass.rank = static_cast<Index>(rank);
+  return pass;
+}
+
+PassOptions parse_prune_option(std::string_view text) {
+  const std::string op = concat("--prune ", text);
+  const auto first = std::min(text.find(':'), text.size());
+  const auto second = std::min(text.find(':', std::min(first + 1, text.size())), text.size());
+  const std::string_view name = text.substr(0, first), more = text.substr(second);
+  double fraction = -1;
+  const std::string_view digits =
+      text.substr(std::min(first + 1, second), second - std::min(first + 1, second));
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), fraction);
+  const bool is_fraction =
+      error == std::errc() && end == digits.data() + digits.size() && fraction > 0 && fraction < 1;
+  if (!is_fraction)
+    fail_argument(op, concat("a fraction between 0 and 1 in ", prune_forms()), digits);
+  const auto saliency = std::ranges::find(kSaliencies, name);
+  if (saliency != kSaliencies.end()) {
+    PrunePass pass{.saliency = static_cast<Saliency>(saliency - kSaliencies.begin()),
+                   .sparsity = fraction};
+    pass.global = pass.saliency == Saliency::Magnitude && more == ":global";
+    if (more.empty() || pass.global) return pass;
+  }
+  const auto part = std::ranges::find(kParts, name);
+  if (part != kParts.end()) {
+    StructurePass pass{.part = static_cast<Part>(part - kParts.begin()), .ratio = fraction};
+    pass.repair = more != ":norepair";
+    if (more.empty() || (!pass.repair && pass.part != Part::Layers)) return pass;
+  }
+  fail_argument(op, prune_forms(), text);
 }
 
 }  // namespace hone::compress

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "hone/compress/format/weight_format.h"
@@ -40,7 +41,50 @@ struct QuantizePass {
   std::vector<std::string> formats{};
 };
 
-// A budget for which the first pass chooses its `formats`. At most one of size and bits is set.
+// Which weights are set to 0: those of least size |w|; of least |w| ‖x‖ among the weights of an
+// output, where x are the inputs that a weight sees (Wanda: Sun et al., "A simple and effective
+// pruning approach for large language models", 2024); or of least effect on the outputs, where the
+// remaining weights make up for those removed (SparseGPT: Frantar and Alistarh, 2023).
+enum class Saliency { Magnitude, Wanda, SparseGpt };
+std::string_view name_of(Saliency saliency);  // "magnitude", …
+
+struct PrunePass {
+  Saliency saliency = Saliency::Wanda;
+  double sparsity = 0.5;  // the fraction of the weights of each matrix, rounded to a whole number
+  bool global = false;    // Magnitude: of the weights of all matrices together
+  double damp = 0.01;     // SparseGpt: as in QuantizePass
+  std::vector<std::string> apply{"*"}, except{};
+};
+
+// Parts of a model that are removed as a whole: columns of the inner layer of MLPs, query heads
+// (the same number for each key head), or layers.
+enum class Part { Ffn, Heads, Layers };
+std::string_view name_of(Part part);  // "ffn", …
+
+struct StructurePass {
+  Part part = Part::Ffn;
+  double ratio = 0.25;  // the fraction that is removed
+  Index round_to = 32;  // Ffn: the remaining width is a multiple, where the width allows it
+  bool repair = true;   // whether the product behind the part is fitted to what remains
+  double damp = 0.1;    // of the diagonal of the fit, which is added to it
+  std::vector<std::string> apply{"*"}, except{};
+};
+
+// Replaces products by two thin matrices each. At most one of rank, ratio and loss is not 0.
+struct LowRankPass {
+  // Whether the error of the outputs is minimized for the inputs of the calibration text, instead
+  // of the error of the weights.
+  bool whitened = true;
+  Index rank = 0;
+  double ratio = 0;  // the rank as a fraction of the inputs
+  double loss = 0;   // the least rank whose error of outputs is at most this, as a fraction of them
+  std::vector<std::string> apply{"*"}, except{};
+};
+
+using PassOptions = std::variant<QuantizePass, PrunePass, StructurePass, LowRankPass>;
+
+// A budget for which the first pass that quantizes chooses its `formats`. At most one of size and
+// bits is set.
 struct Allocation {
   double size_mb = 0;  // of the weights' file in 10^6 bytes
   double bits = 0;     // per weight of the matrices that get a format
@@ -63,11 +107,11 @@ struct Recipe {
   std::string calib_data;                          // if empty, the model writes the text itself
   Index calib_tokens = 16384, calib_window = 512;  // at most so many, in texts of so many
   Index calib_seed = 0;
-  std::string eval_data;  // if empty, the caller chooses
-  Index eval_tokens = 20000;
+  std::vector<std::string> eval_data;  // texts; if empty, the caller chooses
+  Index eval_tokens = 10000;           // of each text, at most
   Gate gate;
   Allocation allocate;
-  std::vector<QuantizePass> passes;
+  std::vector<PassOptions> passes;
 };
 
 // Throws Error{InvalidArgument} that names the file and the line for an unknown key (with the
@@ -77,11 +121,22 @@ Recipe read_recipe(const std::filesystem::path& path);
 // TOML that parses back to the same recipe.
 std::string to_toml(const Recipe& recipe);
 
+// The first pass that quantizes; null if there is none.
+QuantizePass* first_quantization(Recipe& recipe);
 // Whether a pass needs the inputs of layers.
 bool needs_calibration(const Recipe& recipe);
 
 // Parses a format with options: "int4:g32", "q4_0:gptq", "int8:row:noclip", "int4:g64:importance".
 // Throws Error{InvalidArgument} that lists the formats.
 QuantizePass parse_quantize_option(std::string_view text);
+// Parses what is removed and how much: "magnitude:0.5", "magnitude:0.5:global", "wanda:0.5",
+// "sparsegpt:0.5", "ffn:0.25", "heads:0.33" or "layers:0.1", the last three also with ":norepair".
+// Throws Error{InvalidArgument} that lists the forms.
+PassOptions parse_prune_option(std::string_view text);
+std::string_view prune_forms();
+// Parses "whitened:R" or "svd:R", where R is a fraction of the inputs, "rank=N" or "loss=X". Throws
+// Error{InvalidArgument} that lists the forms.
+LowRankPass parse_low_rank_option(std::string_view text);
+std::string_view low_rank_forms();
 
 }  // namespace hone::compress

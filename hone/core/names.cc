@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "hone/core/check.h"
+
 namespace hone {
 namespace {
 

@@ -140,7 +140,13 @@ TextCorpus split_documents(std::string name, std::vector<std::string> documents)
   return corpus;
 }
 
+bool names_stories(const std::filesystem::path& path) {
+  std::error_code error;
+  return path == "stories" && !fs::exists(path, error);
+}
+
 TextCorpus load_text(const std::filesystem::path& path) {
+  if (names_stories(path)) return generate_story_corpus(StoryGrammar(), 0);
   std::error_code error;
   if (!fs::exists(path, error)) {
     fail(ErrorCategory::NotFound, path.string(), "There is no such text file or folder.");

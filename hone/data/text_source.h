@@ -21,12 +21,15 @@ struct TextCorpus {
   Index held_out_bytes() const;
 };
 
-// Loads a text file, a JSON-lines file (.jsonl, .ndjson; the string field "text" of each line) or a
-// folder of text files (.txt, .text, .md; recursive, sorted by path, without names that begin with
-// a dot). A byte-order mark is dropped. Every tenth document is held out; if there are fewer than
-// ten, the last tenth of each by bytes, cut after a line end if that tenth has one. Throws
-// Error{NotFound} if `path` does not exist, Error{CorruptFile} that names the file and the byte or
-// line for invalid UTF-8, malformed JSON, a missing field, or no text at all.
+// Whether a path names the built-in stories: "stories", unless something has that name.
+bool names_stories(const std::filesystem::path& path);
+
+// Loads the built-in stories, a text file, a JSON-lines file (.jsonl, .ndjson; the string field
+// "text" of each line) or a folder of text files (.txt, .text, .md; recursive, sorted by path,
+// without names that begin with a dot). A byte-order mark is dropped. Every tenth document is held
+// out; if there are fewer than ten, the last tenth of each by bytes, cut after a line end if that
+// tenth has one. Throws Error{NotFound} if `path` does not exist, Error{CorruptFile} that names the
+// file and the byte or line for invalid UTF-8, malformed JSON, a missing field, or no text at all.
 TextCorpus load_text(const std::filesystem::path& path);
 
 // Reads one text file and drops a byte-order mark. Throws Error{CorruptFile} that names the file

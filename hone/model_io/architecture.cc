@@ -145,9 +145,12 @@ void validate_rank(const FactoredLayer& layer, const LayerProduct& product,
 
 void validate_factored(const Architecture& a, const std::string& where) {
   if (a.factored.empty()) return;
-  if (!a.has_default_traits())
+  const bool any = std::ranges::all_of(a.factored, [](const FactoredLayer& layer) {
+    return layer.mode == FactoredLayer::Mode::Projected;
+  });
+  if (!any && !a.has_default_traits())
     fail_unsupported(where, "factored layers in a model of the llama family", quote_name(a.family));
-  if (a.rope.pairing != RopePairing::HalfSplit)
+  if (!any && a.rope.pairing != RopePairing::HalfSplit)
     fail_corrupt(where, "half-split RoPE in a model with factored layers", "adjacent pairs");
   std::unordered_map<std::string, LayerProduct> by_name;
   for (Index layer = 0; layer < a.layers; ++layer) {

@@ -29,9 +29,11 @@ struct RopeSpec {
 // A product of the model that is two thin matrices instead of one weight: y = (x aᵀ) b with
 // a [rank, in] and b [rank, out]. LowRank stores both. Sketched averages 2 * terms products; the
 // file holds half of the rows of each matrix, s1 [rank / 2, in] and s2 [rank / 2, out], and the
-// others are signs that the seed draws (hone::nn::FactoredLinear).
+// others are signs that the seed draws (hone::nn::FactoredLinear). Projected stores a, and bᵀ as
+// the weights [rows, rank] of the parts of the product, so that both can be quantized; any family
+// may have it, but it is not trained.
 struct FactoredLayer {
-  enum class Mode { LowRank, Sketched };
+  enum class Mode { LowRank, Sketched, Projected };
 
   // "model.layers.<i>." and self_attn.qkv_proj, self_attn.o_proj, mlp.gate_up_proj or mlp.down_proj
   std::string name;

@@ -12,6 +12,10 @@
 namespace hone::model_io {
 namespace {
 
+constexpr const char* kBitmask = "bitmask";
+
+Index whole_codes(const ManifestEntry& entry, std::string_view where);
+
 // Finds blobs by name and tracks which ones the manifest has claimed.
 struct BlobTable {
   std::unordered_map<std::string_view, const SafetensorsTensor*> by_name;
@@ -21,7 +25,8 @@ struct BlobTable {
 void parse_spec(const JsonFields& fields, ManifestEntry& entry) {
   const std::string text = fields.string("spec").value_or("");
   entry.blocks = find_block_type(text);
-  if (entry.blocks) return;
+  entry.dense = find_dense_type(text);
+  if (entry.blocks || entry.dense) return;
   try {
     entry.spec = parse_quant_spec(text);
     if (entry.spec.kind != CodeKind::Float) return;
@@ -35,19 +40,30 @@ ManifestEntry parse_entry(const std::string& name, const Json& json, const std::
   ManifestEntry entry;
   entry.name = name;
   parse_spec(fields, entry);
-  if (const std::string sparse = fields.string("sparse").value_or("none"); sparse != "none")
+  const std::string sparse = fields.string("sparse").value_or("none");
+  if (sparse != "none" && sparse != kBitmask)
     fail_unsupported(fields.where(),
                      concat("Sparse codes are not supported: ", quote_name(sparse)));
+  if ((sparse == kBitmask) == entry.blocks.has_value() && (entry.blocks || entry.dense))
+    fields.refuse("sparse", entry.dense ? "bitmask for values" : "none for blocks",
+                  quote_name(sparse));
   entry.rows = fields.required_integer("rows");
   entry.cols = fields.required_integer("cols");
   const std::string act = fields.string("act").value_or("int8:g32");
   if (act != "int8:g32" && act != "none") fields.refuse("act", "int8:g32 or none", quote_name(act));
   entry.act_int8 = act == "int8:g32";
+  if (sparse == kBitmask) {
+    entry.masked = MaskedSizes{.kept = fields.required_integer("codes")};
+    const Index most = whole_codes(entry, fields.where());
+    if (entry.masked->kept < 0 || entry.masked->kept > most)
+      fields.refuse("codes", concat("0 to ", most, " bytes"), concat(entry.masked->kept));
+  }
   const BlobSizes sizes = blob_sizes(entry, fields.where());
   const auto check = [&](std::string_view key, Index bytes) {
     const Index got = fields.required_integer(key);
     if (got != bytes) fields.refuse(key, concat(bytes, " bytes"), concat(got));
   };
+  if (entry.masked) check("mask", sizes.mask);
   check("codes", sizes.codes);
   check("scales", sizes.scales);
   check("zeros", sizes.zeros);
@@ -71,36 +87,57 @@ std::span<const std::byte> take_blob(BlobTable& blobs, const std::string& name, 
 }
 
 std::string spec_text(const ManifestEntry& entry) {
+  if (entry.dense) return std::string(name_of(*entry.dense));
   return entry.blocks ? block_type_text(*entry.blocks) : to_text(entry.spec);
 }
 
 // The codes of an entry whose blobs are in `blobs`.
-StoredMatrix to_stored(const ManifestEntry& entry, BlobTable& blobs, const std::string& where) {
+StoredMatrix to_stored(const ManifestEntry& entry, BlobTable& blobs, std::vector<Buffer>& owned,
+                       const std::string& where) {
   const BlobSizes sizes = blob_sizes(entry, where);
   StoredMatrix stored;
-  stored.layout = entry.blocks ? WeightLayout::GgufBlocks : WeightLayout::Canonical;
+  stored.layout = entry.blocks  ? WeightLayout::GgufBlocks
+                  : entry.dense ? WeightLayout::Dense
+                                : WeightLayout::Canonical;
   stored.rows = entry.rows;
   stored.cols = entry.cols;
   stored.act_int8 = entry.act_int8;
-  const auto codes = take_blob(blobs, entry.name + ".codes", sizes.codes, where);
+  const auto blob = [&](std::string_view part, Index bytes) {
+    return take_blob(blobs, concat(entry.name, part), bytes, where);
+  };
+  const auto codes = blob(".codes", sizes.codes);
   if (entry.blocks) {
     stored.block_type = *entry.blocks;
     stored.bytes = codes;
     return stored;
   }
+  stored.dtype = entry.dense.value_or(stored.dtype);
   stored.quant = {.spec = entry.spec,
                   .rows = entry.rows,
                   .cols = entry.cols,
                   .codes = codes,
-                  .scales = take_blob(blobs, entry.name + ".scales", sizes.scales, where),
-                  .zeros = take_blob(blobs, entry.name + ".zeros", sizes.zeros, where)};
+                  .scales = blob(".scales", sizes.scales),
+                  .zeros = blob(".zeros", sizes.zeros)};
+  if (!entry.masked) return stored;
+  const std::string place = concat(where, ": ", quote_name(entry.name));
+  owned.push_back(expand_masked(stored, blob(".mask", sizes.mask), codes, place));
+  (entry.dense ? stored.bytes : stored.quant.codes) = owned.back().span();
+  if (entry.dense) stored.quant = {};
   return stored;
+}
+
+// The bytes of all codes or values, if none is left out.
+Index whole_codes(const ManifestEntry& entry, std::string_view where) {
+  return checked_mul(entry.rows,
+                     entry.dense ? checked_mul(entry.cols, bytes_of(*entry.dense), where)
+                                 : entry.spec.code_bytes_per_row(entry.cols),
+                     where);
 }
 
 }  // namespace
 
 BlobSizes blob_sizes(const ManifestEntry& entry, std::string_view where) {
-  const auto& [name, spec, blocks, rows, cols, act_int8, algorithm] = entry;
+  const auto& [name, spec, blocks, dense, rows, cols, act_int8, algorithm, masked] = entry;
   constexpr Index kMaxSide = Index{1} << 24, kMaxGroup = Index{1} << 16;
   if (rows < 1 || cols < 1 || rows > kMaxSide || cols > kMaxSide)
     fail_corrupt(where, concat("rows and columns of 1 to ", kMaxSide),
@@ -113,31 +150,38 @@ BlobSizes blob_sizes(const ManifestEntry& entry, std::string_view where) {
   }
   if (spec.span == ScaleSpan::Group && spec.group > kMaxGroup)
     fail_corrupt(where, concat("a group size of at most ", kMaxGroup), concat(spec.group));
+  BlobSizes sizes;
+  if (masked) sizes.mask = checked_mul(rows, mask_bytes_per_row(cols), where);
+  sizes.codes = masked ? masked->kept : whole_codes(entry, where);
+  if (dense) return sizes;
   const Index scales =
       spec.span == ScaleSpan::Tensor ? 1 : checked_mul(rows, spec.groups_per_row(cols), where);
-  return {checked_mul(rows, spec.code_bytes_per_row(cols), where),
-          checked_mul(scales, bytes_of(spec.scale_dtype), where), spec.symmetric ? 0 : scales};
+  sizes.scales = checked_mul(scales, bytes_of(spec.scale_dtype), where);
+  sizes.zeros = spec.symmetric ? 0 : scales;
+  return sizes;
 }
 
 std::string write_manifest(std::span<const ManifestEntry> entries) {
   Json manifest = Json::object();
   for (const ManifestEntry& entry : entries) {
     const BlobSizes sizes = blob_sizes(entry, entry.name);
-    manifest.push_back({entry.name, Json{{"spec", spec_text(entry)},
-                                         {"sparse", "none"},
-                                         {"rows", entry.rows},
-                                         {"cols", entry.cols},
-                                         {"codes", sizes.codes},
-                                         {"scales", sizes.scales},
-                                         {"zeros", sizes.zeros},
-                                         {"algorithm", entry.algorithm},
-                                         {"act", entry.act_int8 ? "int8:g32" : "none"}}});
+    Json row = {{"spec", spec_text(entry)},
+                {"sparse", entry.masked ? kBitmask : "none"},
+                {"rows", entry.rows},
+                {"cols", entry.cols},
+                {"codes", sizes.codes},
+                {"scales", sizes.scales},
+                {"zeros", sizes.zeros},
+                {"algorithm", entry.algorithm},
+                {"act", entry.act_int8 ? "int8:g32" : "none"}};
+    if (entry.masked) row["mask"] = sizes.mask;
+    manifest.push_back({entry.name, std::move(row)});
   }
   return manifest.dump();
 }
 
 void extract_quantized(SafetensorsFile& file, std::vector<NamedMatrix>& out,
-                       const std::string& where) {
+                       std::vector<Buffer>& owned, const std::string& where) {
   const std::string* version = file.find_metadata(kFormatKey);
   if (version == nullptr || *version != kFormatVersion)
     fail_corrupt(where, concat(kFormatKey, " ", kFormatVersion),
@@ -149,7 +193,7 @@ void extract_quantized(SafetensorsFile& file, std::vector<NamedMatrix>& out,
   for (const SafetensorsTensor& tensor : file.tensors) blobs.by_name.emplace(tensor.name, &tensor);
   for (const auto& [name, json] : manifest.items()) {
     const ManifestEntry entry = parse_entry(name, json, place);
-    out.push_back({name, to_stored(entry, blobs, where)});
+    out.push_back({name, to_stored(entry, blobs, owned, where)});
   }
   std::erase_if(file.tensors,
                 [&](const SafetensorsTensor& tensor) { return blobs.claimed.contains(&tensor); });

@@ -26,12 +26,24 @@ Item plan_item(const NamedMatrix& tensor, std::optional<StoreType> requested,
   Item item;
   item.tensor = &tensor;
   const StoredMatrix& matrix = tensor.matrix;
-  item.entry = {tensor.name,     {},       std::nullopt, matrix.rows, matrix.cols,
-                matrix.act_int8, algorithm};
+  item.entry = {.name = tensor.name,
+                .spec = {},
+                .blocks = {},
+                .dense = {},
+                .rows = matrix.rows,
+                .cols = matrix.cols,
+                .act_int8 = matrix.act_int8,
+                .algorithm = algorithm};
   const bool keeps_codes = !requested || is_quantized(*requested);
+  if (!requested && !tensor.is_vector) item.entry.masked = masked_sizes(matrix);
   if (keeps_codes && matrix.layout == WeightLayout::Canonical) {
     item.packed = true;
     item.entry.spec = matrix.quant.spec;
+    return item;
+  }
+  if (item.entry.masked) {
+    item.packed = true;
+    item.entry.dense = matrix.dtype;
     return item;
   }
   if (!requested && matrix.layout == WeightLayout::GgufBlocks && !stored_type(matrix)) {
@@ -54,6 +66,7 @@ std::vector<SafetensorsWriter::Entry> plan_file(const std::vector<Item>& items) 
     if (!item.packed) continue;
     const ManifestEntry& entry = item.entry;
     const BlobSizes sizes = blob_sizes(entry, entry.name);
+    add_blob(entry.name + ".mask", sizes.mask);
     add_blob(entry.name + ".codes", sizes.codes);
     add_blob(entry.name + ".scales", sizes.scales);
     add_blob(entry.name + ".zeros", sizes.zeros);
@@ -88,10 +101,19 @@ void write_codes(SafetensorsWriter& writer, const Item& item, const RowOrder& or
     copy_blocks(matrix, order, [&](std::span<const std::byte> row) { writer.write(row); });
     return write_gap(writer, matrix.bytes.size());
   }
-  const CanonicalMatrix codes = matrix.layout == WeightLayout::Canonical
-                                    ? permute_canonical(matrix, order)
-                                    : encode_canonical(*item.tensor, order, item.type);
-  write_blob(writer, codes.codes);
+  std::vector<std::byte> mask, kept;
+  for (Index row = 0; item.entry.masked && row < matrix.rows; ++row)
+    append_masked_row(matrix, order.source(row), mask, kept);
+  if (!mask.empty()) write_blob(writer, mask);
+  if (item.entry.dense) {
+    if (!kept.empty()) write_blob(writer, kept);
+    return;
+  }
+  CanonicalMatrix codes = matrix.layout == WeightLayout::Canonical
+                              ? permute_canonical(matrix, order)
+                              : encode_canonical(*item.tensor, order, item.type);
+  if (item.entry.masked) codes.codes = std::move(kept);
+  if (!codes.codes.empty()) write_blob(writer, codes.codes);
   write_blob(writer, codes.scales);
   if (!codes.zeros.empty()) write_blob(writer, codes.zeros);
 }

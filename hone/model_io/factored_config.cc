@@ -15,9 +15,9 @@ using Mode = FactoredLayer::Mode;
 
 constexpr const char* kKey = "factored_layers";
 constexpr Index kMaxRank = Index{1} << 30;
-constexpr std::string_view kLowRank = "low_rank", kSketched = "sketched";
+constexpr std::array<std::string_view, 3> kModes{"low_rank", "sketched", "projected"};
 
-std::string_view name_of(Mode mode) { return mode == Mode::Sketched ? kSketched : kLowRank; }
+std::string_view name_of(Mode mode) { return kModes[static_cast<std::size_t>(mode)]; }
 
 std::uint64_t read_seed(const JsonFields& fields) {
   const Json* seed = fields.find("seed");
@@ -46,15 +46,15 @@ void check_keys(const Json& json, Mode mode, const JsonFields& fields) {
 FactoredLayer read_layer(const std::string& name, const Json& json, const std::string& where) {
   const JsonFields fields(json, concat(where, ": ", kKey, ": ", quote_name(name)));
   const std::optional<std::string> mode = fields.string("mode");
-  if (!mode) fields.refuse("mode", "low_rank or sketched", "none");
-  if (*mode != kLowRank && *mode != kSketched)
-    fields.refuse("mode", "low_rank or sketched", quote_name(*mode));
+  const auto found = std::ranges::find(kModes, mode.value_or(""));
+  if (found == kModes.end())
+    fields.refuse("mode", "low_rank, sketched or projected", mode ? quote_name(*mode) : "none");
   FactoredLayer layer;
   layer.name = name;
-  layer.mode = *mode == kSketched ? Mode::Sketched : Mode::LowRank;
+  layer.mode = static_cast<Mode>(found - kModes.begin());
   check_keys(json, layer.mode, fields);
   layer.rank = check_count(fields, "rank", fields.required_integer("rank"));
-  if (layer.mode == Mode::LowRank) return layer;
+  if (layer.mode != Mode::Sketched) return layer;
   layer.terms = check_count(fields, "terms", fields.integer("terms").value_or(1));
   layer.seed = read_seed(fields);
   return layer;

@@ -11,16 +11,17 @@
 
 namespace hone::model_io {
 
-// The model class in config.json of models with factored layers, so that other programs do not take
-// them for dense ones with weights missing.
-inline constexpr std::string_view kFactoredModel = "FactoredLlamaForCausalLM";
-inline constexpr std::string_view kFactoredType = "factored_llama";
-inline constexpr std::string_view kFactoredFamily = "llama";  // of the table of families
+// What the model class and the type in config.json begin with for models with factored layers, or
+// layers of different widths, so that other programs do not take them for ordinary ones with
+// weights missing: "FactoredLlamaForCausalLM".
+inline constexpr std::string_view kFactoredClass = "Factored";
+inline constexpr std::string_view kFactoredType = "factored_";
 // Widths of each layer, where layers differ.
 inline constexpr const char* kLayerHeads = "layer_attention_heads";
 inline constexpr const char* kLayerIntermediate = "layer_intermediate_sizes";
 
-// The layers of config.json's "factored_layers": {name: {"mode": "low_rank", "rank": 96}} or {name:
+// The layers of config.json's "factored_layers": {name: {"mode": "low_rank", "rank": 96}}, the same
+// with "projected", or {name:
 // {"mode": "sketched", "rank": 64, "terms": 2, "seed": 7}}, where terms may be left out; none
 // without the key. Throws Error{CorruptFile} that names the layer for unknown or missing keys and
 // values of another type; validate() checks names and ranks.

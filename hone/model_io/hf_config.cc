@@ -39,9 +39,11 @@ const Family& read_family(const JsonFields& config) {
     name = without(kArtifactClass, name);
     type = without(kArtifactType, type);
   }
-  const Family* family = name == kFactoredModel && config.has("factored_layers")
-                             ? find_family("", kFactoredFamily)
-                             : find_family(name, type);
+  if (config.has("factored_layers")) {
+    name = without(kFactoredClass, name);
+    type = without(kFactoredType, type);
+  }
+  const Family* family = find_family(name, type);
   if (family == nullptr) {
     const std::string& got = name.empty() ? type : name;
     fail_unsupported(config.where(), concat("the model class ", list_classes()),
@@ -273,9 +275,8 @@ Json write_hf_config(const Architecture& a, std::string_view dtype) {
   write_sizes(a, family, config);
   write_traits(a, family, config);
   if (!a.factored.empty() || !a.has_uniform_widths()) {
-    require(family.name == kFactoredFamily, "layers of different shapes in this family");
-    config["architectures"] = Json::array({kFactoredModel});
-    config[kModelType] = kFactoredType;
+    config["architectures"] = Json::array({concat(kFactoredClass, family.model_class)});
+    config[kModelType] = concat(kFactoredType, family.name);
     config["factored_layers"] = write_factored_layers(a.factored);
   }
   config["bos_token_id"] = a.bos_id ? Json(*a.bos_id) : Json(nullptr);

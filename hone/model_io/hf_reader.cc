@@ -100,7 +100,7 @@ void add_weights(LoadedModel& model, const fs::path& folder) {
   SafetensorsFile file = map_weights(model, path);
   if (file.find_metadata(kManifestKey) != nullptr) {
     model.model_format = ModelFormat::HoneArtifact;
-    extract_quantized(file, model.matrices, path.string());
+    extract_quantized(file, model.matrices, model.owned, path.string());
   } else if (file.find_metadata(kFormatKey) != nullptr) {
     fail_corrupt(path.string(), concat("There is no metadata ", kManifestKey, "."));
   }

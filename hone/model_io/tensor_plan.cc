@@ -27,10 +27,15 @@ class Planner {
 
   void product(Index layer, const LayerProduct& planned) {
     const std::string name = layer_name(layer, planned.name);
-    if (const auto found = factored_.find(name); found != factored_.end())
-      return factors(name, *found->second, planned);
+    Index inputs = planned.inputs;
+    if (const auto found = factored_.find(name); found != factored_.end()) {
+      const FactoredLayer& thin = *found->second;
+      if (thin.mode != FactoredLayer::Mode::Projected) return factors(name, thin, planned);
+      matrix(name + ".a", thin.rank, inputs);
+      inputs = thin.rank;
+    }
     for (const auto& [part, rows] : planned.parts) {
-      matrix(layer_name(layer, part) + ".weight", rows, planned.inputs);
+      matrix(layer_name(layer, part) + ".weight", rows, inputs);
       if (planned.bias) vector(layer_name(layer, part) + ".bias", rows);
     }
   }

@@ -35,7 +35,8 @@ std::vector<LayerProduct> layer_products(const Architecture& architecture, Index
 //   <layer>.self_attn.q_norm, .k_norm               of q and k
 //   <layer>.self_attn.output_norm, mlp.output_norm  of the results of attention and MLP
 // and a bias of every LayerNorm. A factored layer has "<name>.a" and "<name>.b", or "<name>.s1"
-// and "<name>.s2", and the model's bias as "<name>.bias".
+// and "<name>.s2", and the model's bias as "<name>.bias"; a projected one has "<name>.a" and the
+// weights and biases of its parts.
 std::vector<PlannedTensor> plan_tensors(const Architecture& architecture);
 
 // "model.layers.<layer>.<part>"

@@ -312,5 +312,39 @@ TEST_F(Compress, carries_what_the_model_says_of_itself) {
   EXPECT_EQ(after["chat_template"], true);
 }
 
+// A run that was killed after some layers continues, and its weights have the same bytes.
+TEST_F(Compress, continues_after_a_kill_to_the_same_bytes) {
+  const auto tokenizer = text::make_tokenizer(tiny_sentencepiece(48));
+  model_io::Architecture a = tiny_architecture();
+  a.layers = 12;
+  a.hidden_size = 256;
+  a.intermediate_size = 512;
+  a.context = 256;
+  const TinyModel model(a);
+  write_hugging_face(path("big"), model.source(tokenizer.get()));
+  const std::string original = read_text_file(path("big") + "/model.safetensors");
+  const auto arguments = [&](const std::string& out) {
+    return Arguments{"compress",       path("big"), "-o",         path(out),
+                     "--prune",        "ffn:0.25",  "--quantize", "int4:g32:gptq",
+                     "--calib-tokens", "512"};
+  };
+  ASSERT_EQ(run_hone(arguments("whole")).status, 0);
+  EXPECT_FALSE(fs::exists(path("whole.resume")));
+  for (const char* last : {"pass0-layer3", "pass0-rest", "pass1-layer7"}) {
+    Program program(hone_argv(arguments("small")));
+    const fs::path step = path("small.resume") + "/" + last + ".safetensors";
+    ASSERT_TRUE(wait_until([&] { return fs::exists(step) || program.has_ended(); }));
+    program.send(SIGKILL);
+    EXPECT_EQ(program.wait().status, 128 + SIGKILL) << "it was too fast to be killed";
+    EXPECT_FALSE(fs::exists(path("small")));
+  }
+  const ProgramResult result = run_hone(arguments("small"));
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(read_text_file(path("small") + "/model.safetensors"),
+            read_text_file(path("whole") + "/model.safetensors"));
+  EXPECT_FALSE(fs::exists(path("small.resume")));
+  EXPECT_EQ(read_text_file(path("big") + "/model.safetensors"), original);
+}
+
 }  // namespace
 }  // namespace hone::test

@@ -9,13 +9,13 @@
 #include "hone/compress/gate.h"
 #include "hone/core/error.h"
 #include "hone/core/file/file_io.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone::compress {
 namespace {
 
 using testing::AllOf;
-using testing::AnyOf;
 using testing::HasSubstr;
 
 std::string complaint(const std::string& toml) {
@@ -45,7 +45,7 @@ bits = 4.25
 formats = ["q4_0", "q8_0"]
 tokens = 77
 [eval]
-data = "text.txt"
+data = ["text.txt", "other.txt"]
 tokens = 777
 [gate]
 max_ppl_ratio = 1.5
@@ -65,6 +65,31 @@ act = "none"
 apply = ["model.layers.*"]
 except = ["*down_proj*"]
 formats = ["*v_proj*=q6_k"]
+[[pass]]
+kind = "prune"
+method = "magnitude"
+sparsity = 0.7
+allocation = "global"
+damp = 0.2
+apply = ["*mlp*"]
+except = ["*up*"]
+[[pass]]
+kind = "structure"
+group = "heads"
+ratio = 0.4
+round_to = 8
+repair = false
+damp = 0.3
+apply = ["*o_proj*"]
+except = ["*.0.*"]
+[[pass]]
+kind = "lowrank"
+method = "svd"
+rank = 96
+ratio = 0.5
+loss = 0.25
+apply = ["*down*"]
+except = ["*.1.*"]
 )";
 
 TEST(Recipe, every_key_arrives) {
@@ -81,7 +106,7 @@ TEST(Recipe, every_key_arrives) {
   EXPECT_EQ(recipe.allocate.bits, 4.25);
   EXPECT_EQ(recipe.allocate.formats, (std::vector<std::string>{"q4_0", "q8_0"}));
   EXPECT_EQ(recipe.allocate.tokens, 77);
-  EXPECT_EQ(recipe.eval_data, "text.txt");
+  EXPECT_EQ(recipe.eval_data, (std::vector<std::string>{"text.txt", "other.txt"}));
   EXPECT_EQ(recipe.eval_tokens, 777);
   EXPECT_EQ(recipe.gate.max_ppl_ratio, 1.5);
   EXPECT_EQ(recipe.gate.max_kl, 0.25);
@@ -89,8 +114,8 @@ TEST(Recipe, every_key_arrives) {
   EXPECT_EQ(recipe.gate.min_speedup, 0.9);
   EXPECT_EQ(recipe.gate.min_bytes_saved, 10);
   EXPECT_EQ(recipe.gate.on_fail, OnFail::Keep);
-  ASSERT_EQ(recipe.passes.size(), 1u);
-  const QuantizePass& pass = recipe.passes[0];
+  ASSERT_EQ(recipe.passes.size(), 4u);
+  const auto& pass = std::get<QuantizePass>(recipe.passes[0]);
   EXPECT_EQ(pass.spec, "int4:g64:sym");
   EXPECT_EQ(pass.rounding, Rounding::Gptq);
   EXPECT_FALSE(pass.clip || pass.act_order);
@@ -99,6 +124,28 @@ TEST(Recipe, every_key_arrives) {
   EXPECT_EQ(pass.apply, (std::vector<std::string>{"model.layers.*"}));
   EXPECT_EQ(pass.except, (std::vector<std::string>{"*down_proj*"}));
   EXPECT_EQ(pass.formats, (std::vector<std::string>{"*v_proj*=q6_k"}));
+  const auto& prune = std::get<PrunePass>(recipe.passes[1]);
+  EXPECT_EQ(prune.saliency, Saliency::Magnitude);
+  EXPECT_TRUE(prune.global);
+  EXPECT_EQ(prune.sparsity, 0.7);
+  EXPECT_EQ(prune.damp, 0.2);
+  EXPECT_EQ(prune.apply, (std::vector<std::string>{"*mlp*"}));
+  EXPECT_EQ(prune.except, (std::vector<std::string>{"*up*"}));
+  const auto& structure = std::get<StructurePass>(recipe.passes[2]);
+  EXPECT_EQ(structure.part, Part::Heads);
+  EXPECT_EQ(structure.ratio, 0.4);
+  EXPECT_EQ(structure.round_to, 8);
+  EXPECT_FALSE(structure.repair);
+  EXPECT_EQ(structure.damp, 0.3);
+  EXPECT_EQ(structure.apply, (std::vector<std::string>{"*o_proj*"}));
+  EXPECT_EQ(structure.except, (std::vector<std::string>{"*.0.*"}));
+  const auto& factor = std::get<LowRankPass>(recipe.passes[3]);
+  EXPECT_FALSE(factor.whitened);
+  EXPECT_EQ(factor.rank, 96);
+  EXPECT_EQ(factor.ratio, 0.5);
+  EXPECT_EQ(factor.loss, 0.25);
+  EXPECT_EQ(factor.apply, (std::vector<std::string>{"*down*"}));
+  EXPECT_EQ(factor.except, (std::vector<std::string>{"*.1.*"}));
 }
 
 TEST(Recipe, is_written_so_that_it_reads_back) {
@@ -106,22 +153,25 @@ TEST(Recipe, is_written_so_that_it_reads_back) {
   const Recipe again = parse_recipe(to_toml(recipe), "again");
   EXPECT_EQ(to_toml(again), to_toml(recipe));
   EXPECT_EQ(again.gate.on_fail, OnFail::Keep);
-  ASSERT_EQ(again.passes.size(), 1u);
-  EXPECT_FALSE(again.passes[0].act_int8 || again.passes[0].clip);
-  EXPECT_EQ(again.passes[0].spec, "int4:g64:sym");
-  EXPECT_EQ(again.passes[0].except, recipe.passes[0].except);
+  ASSERT_EQ(again.passes.size(), 4u);
+  const auto& pass = std::get<QuantizePass>(again.passes[0]);
+  EXPECT_FALSE(pass.act_int8 || pass.clip);
+  EXPECT_EQ(pass.spec, "int4:g64:sym");
+  EXPECT_EQ(pass.except, std::get<QuantizePass>(recipe.passes[0]).except);
+  EXPECT_EQ(std::get<StructurePass>(again.passes[2]).part, Part::Heads);
 }
 
 TEST(Recipe, page_lists_every_key) {
   const std::string page = read_text_file(test::source_file("docs/compression.md"));
   Recipe recipe;
-  recipe.passes.emplace_back();
+  recipe.passes = {QuantizePass(), PrunePass(), StructurePass(), LowRankPass()};
   std::istringstream lines(to_toml(recipe));
   for (std::string line; std::getline(lines, line);) {
     const std::size_t equals = line.find(" =");
     if (equals == std::string::npos) continue;
-    EXPECT_THAT(page, AnyOf(HasSubstr(" " + line.substr(0, equals) + "`"),
-                            HasSubstr("`" + line.substr(0, equals) + "`")));
+    const std::string key = line.substr(0, equals);
+    EXPECT_TRUE(page.find(" " + key + "`") != page.npos || page.find("`" + key + "`") != page.npos)
+        << key;
   }
 }
 
@@ -150,7 +200,12 @@ TEST(Recipe, complaints_about_a_pass_name_its_line) {
     EXPECT_THAT(complaint(good + "[[pass]]\n" + keys), AllOf(HasSubstr(place), HasSubstr(what)));
   };
   expect("spec = \"int8:row\"\n", "[r.toml:4]", "The key pass.kind is missing");
-  expect("kind = \"prune\"\n", "[r.toml:5]", "quantize for pass.kind, got \"prune\"");
+  expect("kind = \"distill\"\n", "[r.toml:5]",
+         "quantize, prune, structure or lowrank for pass.kind, got \"distill\"");
+  expect("kind = 3\n", "[r.toml:5]", "lowrank for pass.kind");
+  expect("kind = \"prune\"\nspec = \"int8:row\"\n", "[r.toml:6]", "method, sparsity");
+  expect("kind = \"prune\"\nsparsity = 1.5\n", "[r.toml:6]", "0 to 1 for pass.sparsity");
+  expect("kind = \"structure\"\ngroup = \"head\"\n", "[r.toml:6]", "ffn, heads or layers");
   expect("kind = \"quantize\"\nspec = \"int9\"\n", "[r.toml:6]", "expected int<2-8>");
   expect("kind = \"quantize\"\nalgo = \"gptqq\"\n", "[r.toml:6]",
          "rtn, importance or gptq for pass.algo");
@@ -177,6 +232,38 @@ TEST(QuantizeOption, takes_spec_algorithm_and_noclip_in_any_order) {
   EXPECT_THROW(parse_quantize_option("float"), Error) << "no pass makes it";
   EXPECT_EQ(parse_quantize_option("q4_0:gptq").rounding, Rounding::Gptq);
   EXPECT_EQ(parse_quantize_option("int3:g64:importance").rounding, Rounding::Importance);
+}
+
+TEST(PruneOption, takes_a_method_and_a_fraction) {
+  const auto wanda = std::get<PrunePass>(parse_prune_option("wanda:0.5"));
+  EXPECT_EQ(wanda.saliency, Saliency::Wanda);
+  EXPECT_EQ(wanda.sparsity, 0.5);
+  EXPECT_TRUE(std::get<PrunePass>(parse_prune_option("magnitude:0.25:global")).global);
+  EXPECT_EQ(std::get<StructurePass>(parse_prune_option("layers:0.1")).part, Part::Layers);
+  EXPECT_FALSE(std::get<StructurePass>(parse_prune_option("ffn:0.25:norepair")).repair);
+  for (const char* bad : {"", "ffn", "ffn:", "ffn:0", "ffn:1", "ffn:nan", "ffn:0.2x", "wanda:-1",
+                          "wanda:0.5:global", "layers:0.1:norepair", "rows:0.5", "ffn:0.5:x"}) {
+    try {
+      parse_prune_option(bad);
+      ADD_FAILURE() << bad;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+      EXPECT_THAT(error.what(), HasSubstr("magnitude:S[:global]")) << bad;
+    }
+  }
+}
+
+TEST(LowRankOption, takes_a_method_and_a_size) {
+  EXPECT_EQ(parse_low_rank_option("whitened:0.25").ratio, 0.25);
+  EXPECT_TRUE(parse_low_rank_option("whitened:0.25").whitened);
+  EXPECT_EQ(parse_low_rank_option("svd:rank=96").rank, 96);
+  EXPECT_FALSE(parse_low_rank_option("svd:rank=96").whitened);
+  EXPECT_EQ(parse_low_rank_option("whitened:loss=0.05").loss, 0.05);
+  for (const char* bad : {"", "svd", "svd:", "svd:0", "svd:1", "svd:rank=0", "svd:rank=1.5",
+                          "svd:rank=", "svd:loss=2", "pca:0.5", "svd:0.5x", "svd:nan"})
+    EXPECT_THAT(hone::test::refusal([&] { parse_low_rank_option(bad); }),
+                HasSubstr("whitened:R or svd:R"))
+        << bad;
 }
 
 PassRecord good_record() {

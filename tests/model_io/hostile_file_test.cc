@@ -201,6 +201,37 @@ TEST_F(HostileFile, shard_indices_that_lie) {
   expect(Json{{"weight_map", Json::array()}}, ErrorCategory::CorruptFile, "no map");
 }
 
+TEST_F(HostileFile, masks_that_lie) {
+  const fs::path path = folder_.path() / "q";
+  std::vector<NamedMatrix> tensors(model_.tensors().begin(), model_.tensors().end());
+  const std::vector<float> zeros(
+      static_cast<std::size_t>(tensors[0].matrix.rows * tensors[0].matrix.cols));
+  const std::string name = tensors[0].name;
+  tensors[0].matrix.bytes = std::as_bytes(std::span(zeros));
+  write_artifact(path, {.architecture = model_.architecture(), .tensors = tensors});
+  const fs::path weights = path / "model.safetensors";
+  const MmapFile bytes(weights);
+  const SafetensorsFile good = parse_safetensors(bytes.bytes(), "x");
+  const Json manifest = parse_json(*good.find_metadata("hone.tensors"), "x");
+  ASSERT_EQ(manifest[name]["sparse"], "bitmask");
+  std::vector<SafetensorsWriter::Entry> plan;
+  for (const auto& tensor : good.tensors) plan.push_back({tensor.name, tensor.dtype, tensor.shape});
+  const auto expect = [&](const char* key, const Json& value) {
+    Json said = manifest;
+    said[name][key] = value;
+    write_weights(weights, plan, {{"hone.format", "1"}, {"hone.tensors", said.dump()}});
+    expect_error(path, ErrorCategory::CorruptFile, key);
+  };
+  EXPECT_EQ(test::decoded(test::open_bare(path)->tensor(name)), zeros);
+  expect("mask", 7);
+  expect("codes", -1);
+  expect("codes", 4);
+  expect("codes", 9223372036854775807LL);
+  expect("sparse", "none");
+  expect("spec", "q4_0");
+  expect("rows", 9223372036854775807LL);
+}
+
 TEST_F(HostileFile, artifacts_that_lie) {
   const fs::path path = folder_.path() / "q";
   write_artifact(path, model_.source(), StoreType::Q4_0);

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "hone/app/compress.h"
+#include "hone/app/compress/compress.h"
 #include "hone/app/convert.h"
 #include "hone/app/torch/demo_report.h"
 #include "hone/app/torch/demo_variant.h"
@@ -126,7 +126,7 @@ DemoVariant add_compressed(const DemoOptions& options, const std::string& spec, 
   CompressJob job;
   job.model = result.training.model;
   job.out = options.out / spec.substr(0, spec.find(':'));
-  job.data = options.data;
+  if (!options.data.empty()) job.data.push_back(options.data);
   job.recipe.passes.push_back(compress::parse_quantize_option(spec));
   // The demo shows every variant, even one that a gate would reject; the record says so.
   job.recipe.gate.on_fail = compress::OnFail::Keep;

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "hone/train/memory/device_memory.h"
+#include "hone/core/machine/process_memory.h"
 #include "hone/train/trainer/probe_step.h"
 
 namespace hone::app {
@@ -20,7 +20,7 @@ MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& 
   const trainer::ProbeOptions probe{.amp = config.amp, .ema_decay = config.ema_decay};
   result.measured = trainer::measure_memory(task, optimizer,
                                             trainer::replicate(sample, result.micro_batch), probe);
-  result.resident = memory::peak_resident_bytes();
+  result.resident = peak_resident_bytes();
   if (search) {
     search->probe = probe;
     search->accumulates = config.accumulation_steps > 1;

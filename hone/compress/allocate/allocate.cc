@@ -32,11 +32,13 @@ Totals totals_of(const Model& model, const std::vector<MatrixGroup>& groups) {
 }  // namespace
 
 AllocatedRecipe allocate(const Model& model, const Recipe& recipe, Context& context) {
-  HONE_REQUIRE(!recipe.passes.empty(), "allocate", "The recipe has no pass.");
+  AllocatedRecipe out{.recipe = recipe, .groups = Json::array()};
+  QuantizePass* const pass = first_quantization(out.recipe);
+  HONE_REQUIRE(pass != nullptr, "allocate", "The recipe has no pass that quantizes.");
   HONE_REQUIRE(recipe.allocate.size_mb == 0 || recipe.allocate.bits == 0, "allocate",
                "A size and a number of bits are two budgets; give one.");
   const auto names = [&](const model_io::NamedMatrix& tensor) {
-    return is_changed(recipe.passes.front(), recipe, tensor);
+    return is_changed(*pass, recipe, tensor);
   };
   const std::vector<MatrixGroup> groups = measure_sensitivities(model, recipe, names, context);
   const Totals totals = totals_of(model, groups);
@@ -45,7 +47,7 @@ AllocatedRecipe allocate(const Model& model, const Recipe& recipe, Context& cont
                                   static_cast<double>(context.file_overhead + totals.other_bytes)
                             : recipe.allocate.bits / 8 * static_cast<double>(totals.elements);
   const std::vector<FormatCost> chosen = choose_formats(groups, static_cast<Index>(budget));
-  AllocatedRecipe out{.recipe = recipe, .groups = Json::array(), .bytes = totals.other_bytes};
+  out.bytes = totals.other_bytes;
   out.recipe.allocate.size_mb = out.recipe.allocate.bits = 0;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     out.bytes += chosen[g].bytes;
@@ -55,7 +57,7 @@ AllocatedRecipe allocate(const Model& model, const Recipe& recipe, Context& cont
                           {"bytes", chosen[g].bytes},
                           {"kl", chosen[g].loss}});
     for (const std::string& tensor : groups[g].tensors)
-      out.recipe.passes.front().formats.push_back(concat(tensor, "=", chosen[g].format));
+      pass->formats.push_back(concat(tensor, "=", chosen[g].format));
   }
   return out;
 }

@@ -6,7 +6,7 @@
 
 namespace hone::compress {
 
-// A recipe whose first pass has a format for each group of matrices.
+// A recipe whose first pass that quantizes has a format for each group of matrices.
 struct AllocatedRecipe {
   Recipe recipe;            // without the budget, so that it can be edited and run again
   Json groups;              // [{group, format, bytes, kl}], with the predicted KL divergence
@@ -14,9 +14,9 @@ struct AllocatedRecipe {
   double predicted_kl = 0;  // the sum over groups, in nats per token
 };
 
-// Chooses the formats of the first pass for the budget recipe.allocate. The bytes of a file are
-// those of the tensors and context.file_overhead. Throws Error{InvalidArgument} if the budget is
-// too small for the formats that may be chosen.
+// Chooses the formats of the first pass that quantizes for the budget recipe.allocate. The bytes of
+// a file are those of the tensors and context.file_overhead. Throws Error{InvalidArgument} if the
+// budget is too small for the formats that may be chosen.
 AllocatedRecipe allocate(const Model& model, const Recipe& recipe, Context& context);
 
 }  // namespace hone::compress

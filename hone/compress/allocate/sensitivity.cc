@@ -6,12 +6,11 @@
 #include <map>
 #include <optional>
 
+#include "hone/compress/allocate/divergence.h"
 #include "hone/compress/method/gptq.h"
 #include "hone/core/check.h"
 #include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
-#include "hone/infer/capture.h"
-#include "hone/kernels/norm/token_scores.h"
 #include "hone/model_io/tensor_plan.h"
 
 namespace hone::compress {
@@ -19,93 +18,9 @@ namespace {
 
 using model_io::NamedMatrix;
 using FormatPointer = std::shared_ptr<const WeightFormat>;
-using Texts = std::vector<std::vector<text::TokenId>>;
 
-constexpr Index kTextTokens = 128;
 constexpr Index kMeasuredRows = 64;
 constexpr double kProbeBits = 4.5;
-
-// The beginnings of texts that are spread over the calibration text.
-Texts sample_texts(const Texts& all, Index tokens) {
-  const Index wanted = std::clamp<Index>(tokens / kTextTokens, 1, std::ssize(all));
-  Texts texts;
-  for (Index i = 0; i < wanted; ++i) {
-    const auto& from = all[static_cast<std::size_t>(i * std::ssize(all) / wanted)];
-    const auto count = std::min(from.size(), static_cast<std::size_t>(kTextTokens));
-    texts.emplace_back(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(count));
-  }
-  return texts;
-}
-
-// Measures the KL divergence of changed models from the original on the same tokens.
-class DivergenceMeter {
- public:
-  DivergenceMeter(const Model& original, const Texts& texts, Executor& executor)
-      : original_(original),
-        texts_(texts),
-        executor_(executor),
-        walk_(original, texts, infer::Activations::Int8, executor) {}
-
-  infer::LayerWalk& walk() { return walk_; }
-  // Call it before layer 0, 1, … of the original is applied.
-  void keep_stream() { streams_.emplace_back(walk_.hidden().begin(), walk_.hidden().end()); }
-  // Call it after the last layer.
-  void keep_logits() {
-    for_logits(walk_, [&](Index, Index, std::span<const float> logits) {
-      reference_.insert(reference_.end(), logits.begin(), logits.end());
-    });
-  }
-
-  // With `changed` in place of the original in one layer.
-  double of_layer(Index layer, const Model& changed) {
-    walk_.set_hidden(streams_[static_cast<std::size_t>(layer)]);
-    walk_.advance(layer, changed);
-    for (Index next = layer + 1; next < layers(); ++next) walk_.advance(next, original_);
-    return compare(walk_);
-  }
-  // With other weights outside of the layers.
-  double of_model(const Model& changed) {
-    infer::LayerWalk walk(changed, texts_, infer::Activations::Int8, executor_);
-    for (Index layer = 0; layer < layers(); ++layer) walk.advance(layer, original_);
-    return compare(walk);
-  }
-
- private:
-  Index layers() const { return original_.architecture().layers; }
-  Index vocab() const { return original_.architecture().vocab_size; }
-
-  template <class Visit>
-  static void for_logits(infer::LayerWalk& walk, const Visit& visit) {
-    for (Index first = 0; first < walk.tokens(); first += walk.logit_rows()) {
-      const Index count = std::min(walk.logit_rows(), walk.tokens() - first);
-      visit(first, count, walk.logits(first, count));
-    }
-  }
-
-  double compare(infer::LayerWalk& walk) const {
-    double sum = 0;
-    const std::vector<std::int32_t> targets(static_cast<std::size_t>(walk.tokens()));
-    std::vector<kernels::TokenPair> pairs(targets.size());
-    for_logits(walk, [&](Index first, Index count, std::span<const float> logits) {
-      kernels::compare_tokens({.rows = count,
-                               .vocab = vocab(),
-                               .logits = logits.data(),
-                               .baseline = reference_.data() + first * vocab(),
-                               .targets = targets.data(),
-                               .pairs = pairs.data()},
-                              executor_);
-      for (Index i = 0; i < count; ++i) sum += pairs[static_cast<std::size_t>(i)].kl;
-    });
-    return sum / static_cast<double>(walk.tokens());
-  }
-
-  const Model& original_;
-  const Texts& texts_;
-  Executor& executor_;
-  infer::LayerWalk walk_;
-  std::vector<std::vector<float>> streams_;
-  std::vector<float> reference_;
-};
 
 // The format that a matrix would get; null if it cannot or would not become smaller.
 FormatPointer format_on(const StoredMatrix& matrix, const std::string& name) {
@@ -130,8 +45,8 @@ class SensitivityRun {
         recipe_(recipe),
         names_(names),
         context_(context),
-        texts_(sample_texts(context.calibration, token_limit(model, recipe))),
-        meter_(model, texts_, context.executor) {}
+        meter_(model, sample_texts(context.calibration, model, recipe.allocate.tokens),
+               context.executor) {}
 
   std::vector<MatrixGroup> run();
 
@@ -145,16 +60,6 @@ class SensitivityRun {
     std::vector<float> importance = {};  // of columns
   };
 
-  // Logits of the original are kept, which takes 4 bytes for each token of the vocabulary.
-  static Index token_limit(const Model& model, const Recipe& recipe) {
-    constexpr Index kLogitBytes = Index{512} << 20;
-    return std::clamp<Index>(kLogitBytes / (4 * model.architecture().vocab_size), kTextTokens,
-                             recipe.allocate.tokens);
-  }
-
-  Index index_of(const std::string& name) const {
-    return model_.find(name) - model_.tensors().data();
-  }
   std::vector<FormatCost> costs_of(const std::vector<std::string>& tensors) const;
   void add_groups(Index layer);
   void measure_outputs(LayerGroup& own, const kernels::Gram& gram);
@@ -167,7 +72,6 @@ class SensitivityRun {
   const Recipe& recipe_;
   const std::function<bool(const NamedMatrix&)>& names_;
   Context& context_;
-  Texts texts_;
   DivergenceMeter meter_;
   std::vector<LayerGroup> groups_;
 };
@@ -206,7 +110,8 @@ Model SensitivityRun::with(const std::vector<std::string>& tensors, const std::s
     const WeightMatrix matrix{values, stored.rows, stored.cols, name};
     const FormatPointer own = format_for(format_on(stored, format), matrix);
     const auto scales = fit_matrix(*own, matrix, importance, {}, context_.executor);
-    changed.replace(index_of(name), round_matrix(*own, matrix, scales, context_.executor), true);
+    changed.replace(model_.index_of(name), round_matrix(*own, matrix, scales, context_.executor),
+                    true);
   }
   return changed;
 }

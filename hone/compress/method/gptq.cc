@@ -2,8 +2,10 @@
 #include "hone/compress/method/gptq.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "hone/compress/method/select.h"
 #include "hone/core/check.h"
 #include "hone/core/machine/trace.h"
 #include "hone/kernels/linalg/triangular.h"
@@ -63,6 +65,16 @@ struct TaskRows {
                               serial_executor());
   }
 };
+
+// A weight that makes up for the changes of those before it: `targets` have what earlier blocks
+// ask for, and `changes` are those of the block that begins at column `first`.
+double with_block(std::span<const double> targets, std::span<const double> changes,
+                  const ErrorFeedback& feedback, Index row, Index first, Index i) {
+  const double* const factors = feedback.factors(first + i) + first;
+  double value = targets[static_cast<std::size_t>(row * kBlock + i)];
+  for (Index j = 0; j < i; ++j) value += changes[static_cast<std::size_t>(j)] * factors[j];
+  return value;
+}
 
 }  // namespace
 
@@ -157,6 +169,7 @@ EncodedMatrix round_with_feedback(const WeightFormat& format, const WeightMatrix
               weights[col] - task.feedback[static_cast<std::size_t>((row - begin) * kBlock + i)];
           for (Index j = 0; j < i; ++j) target += errors[first + j] * factors[j];
           const Affine& affine = affine_at(format, scales, n, row, col);
+          if (weights[col] == 0 && format.decode(affine, format.encode(affine, 0)) == 0) target = 0;
           codes[col] = format.encode(affine, static_cast<float>(target));
           errors[at] = static_cast<double>(weights[col]) -
                        static_cast<double>(format.decode(affine, codes[col]));
@@ -170,6 +183,77 @@ EncodedMatrix round_with_feedback(const WeightFormat& format, const WeightMatrix
               .subspan(static_cast<std::size_t>((row - begin) * n), static_cast<std::size_t>(n)),
           out);
   });
+  return out;
+}
+
+std::vector<float> prune_with_feedback(const WeightMatrix& matrix, double sparsity,
+                                       const ErrorFeedback& feedback, Executor& executor) {
+  HONE_TRACE_ZONE("prune with feedback", {"rows", matrix.rows}, {"cols", matrix.cols});
+  HONE_CHECK(feedback.cols() == matrix.cols, "sparsegpt",
+             concat("inputs of ", matrix.cols, " columns"), feedback.cols());
+  const Index n = matrix.cols;
+  std::vector<double> errors(matrix.values.size());  // rows in the order of rounding
+  std::vector<double> targets(static_cast<std::size_t>(matrix.rows * kBlock));
+  std::vector<float> out(matrix.values.size()), losses;
+  std::vector<std::uint8_t> kept;
+  for (Index first = 0; first < n; first += kBlock) {
+    const Index count = std::min(kBlock, n - first);
+    losses.resize(static_cast<std::size_t>(matrix.rows * count));
+    kept.resize(losses.size());
+    const auto column = [&](Index i) {
+      return feedback.order()[static_cast<std::size_t>(first + i)];
+    };
+    // What the columns of earlier blocks leave to make up for.
+    executor.parallel_for(matrix.rows, kRowGrain, [&](Index begin, Index end, int) {
+      double* const block = targets.data() + begin * kBlock;
+      for (Index row = begin; row < end; ++row) {
+        for (Index i = 0; i < count; ++i)
+          targets[static_cast<std::size_t>(row * kBlock + i)] =
+              -static_cast<double>(matrix.row(row)[static_cast<std::size_t>(column(i))]);
+      }
+      kernels::subtract_product({.a = errors.data() + begin * n,
+                                 .a_stride = n,
+                                 .b = feedback.factors(first),
+                                 .b_stride = n,
+                                 .c = block,
+                                 .c_stride = kBlock,
+                                 .rows = end - begin,
+                                 .cols = count,
+                                 .depth = first},
+                                serial_executor());
+      for (double& target : std::span(block, static_cast<std::size_t>((end - begin) * kBlock)))
+        target = -target;
+      // The loss of a weight counts as if all before it in the block stayed.
+      std::vector<double> changes(static_cast<std::size_t>(count));
+      for (Index row = begin; row < end; ++row) {
+        for (Index i = 0; i < count; ++i) {
+          const double value = with_block(targets, changes, feedback, row, first, i);
+          changes[static_cast<std::size_t>(i)] =
+              static_cast<double>(matrix.row(row)[static_cast<std::size_t>(column(i))]) - value;
+          losses[static_cast<std::size_t>(row * count + i)] =
+              static_cast<float>(feedback.pivot(first + i) * value * value);
+        }
+      }
+    });
+    const auto pruned = [&](Index columns) {
+      return std::llround(sparsity * static_cast<double>(matrix.rows * columns));
+    };
+    mark_largest(losses, pruned(first + count) - pruned(first), kept);
+    executor.parallel_for(matrix.rows, kRowGrain, [&](Index begin, Index end, int) {
+      for (Index row = begin; row < end; ++row) {
+        const std::span<double> own(errors.data() + row * n + first,
+                                    static_cast<std::size_t>(count));
+        for (Index i = 0; i < count; ++i) {
+          const double value = with_block(targets, own, feedback, row, first, i);
+          const auto to = static_cast<std::size_t>(row * n + column(i));
+          out[to] =
+              kept[static_cast<std::size_t>(row * count + i)] != 0 ? static_cast<float>(value) : 0;
+          own[static_cast<std::size_t>(i)] =
+              static_cast<double>(matrix.values[to]) - static_cast<double>(out[to]);
+        }
+      }
+    });
+  }
   return out;
 }
 

@@ -50,10 +50,19 @@ class ErrorFeedback {
 // The diagonal of H divided by its mean, as the importance of columns.
 std::vector<float> importance_of(const kernels::Gram& inputs);
 
-// Rounds a matrix with error feedback and the scales of fit_matrix().
+// Rounds a matrix with error feedback and the scales of fit_matrix(). Weights that are 0 stay 0
+// where the format has a code for it, so that pruned ones do not come back.
 EncodedMatrix round_with_feedback(const WeightFormat& format, const WeightMatrix& matrix,
                                   std::span<const BlockScales> scales,
                                   const ErrorFeedback& feedback, Executor& executor);
+
+// Sets a fraction of the weights to 0, rounded to a whole number for each block of 128 columns in
+// the order of rounding, and changes those behind each of them to make up for it. Those go whose
+// loss pivot_i w_i² is least in the block. This equals SparseGPT (Frantar and Alistarh, "SparseGPT:
+// massive language models can be accurately pruned in one-shot", 2023). Returns the weights [rows,
+// cols].
+std::vector<float> prune_with_feedback(const WeightMatrix& matrix, double sparsity,
+                                       const ErrorFeedback& feedback, Executor& executor);
 
 // Error of the outputs divided by their size, Σ ‖(W - Ŵ) x‖² / Σ ‖W x‖², over at most 128 rows that
 // are spread over the matrix.

@@ -14,13 +14,12 @@ namespace {
 // The packed weights of one state of the model.
 class Products {
  public:
-  Products(std::span<const model_io::NamedMatrix> tensors, std::span<const Index> which,
-           Executor& executor)
+  Products(const Model& model, std::span<const Index> which, Executor& executor)
       : executor_(executor) {
     Index widest_in = 0, widest_out = 0;
     Progress progress("packing", std::ssize(which), "matrices");
     for (const Index at : which) {
-      const StoredMatrix& matrix = tensors[static_cast<std::size_t>(at)].matrix;
+      const StoredMatrix& matrix = model.tensors()[static_cast<std::size_t>(at)].matrix;
       weights_.push_back(kernels::pack(matrix, executor));
       widest_in = std::max(widest_in, matrix.cols);
       widest_out = std::max(widest_out, matrix.rows);
@@ -44,18 +43,26 @@ class Products {
   std::vector<float> x_, y_;
 };
 
+std::vector<Index> matrices_that_differ(const Model& model, const Model& other) {
+  std::vector<Index> found = model.changed_from(other);
+  std::erase_if(found,
+                [&](Index at) { return model.tensors()[static_cast<std::size_t>(at)].is_vector; });
+  return found;
+}
+
 Spread in_milliseconds(Spread seconds) {
   return {seconds.median * 1e3, seconds.p10 * 1e3, seconds.p90 * 1e3, seconds.n};
 }
 
 }  // namespace
 
-void time_products(std::span<const model_io::NamedMatrix> before,
-                   std::span<const model_io::NamedMatrix> after, std::span<const Index> changed,
-                   Context& context, PassRecord& record) {
-  HONE_TRACE_ZONE("time products", {"matrices", changed.size()});
-  Products old_products(before, changed, context.executor);
-  Products new_products(after, changed, context.executor);
+void time_products(const Model& before, const Model& after, Context& context, PassRecord& record) {
+  const std::vector<Index> old_ones = matrices_that_differ(before, after),
+                           new_ones = matrices_that_differ(after, before);
+  if (old_ones.empty() || new_ones.empty()) return;
+  HONE_TRACE_ZONE("time products", {"matrices", new_ones.size()});
+  Products old_products(before, old_ones, context.executor);
+  Products new_products(after, new_ones, context.executor);
   Progress progress("timing products", 0, "rounds");
   const std::array<Contestant, 2> contestants{
       {{"before", [&] { old_products.run(); }, {}}, {"after", [&] { new_products.run(); }, {}}}};

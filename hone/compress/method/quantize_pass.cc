@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/compress/method/quantize_pass.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <optional>
 
-#include "hone/compress/gate.h"
 #include "hone/compress/method/gptq.h"
-#include "hone/compress/method/product_timer.h"
+#include "hone/compress/method/layer_pass.h"
 #include "hone/core/check.h"
 #include "hone/core/format/matrix_type.h"
 #include "hone/core/machine/trace.h"
-#include "hone/core/progress.h"
 #include "hone/core/text_format.h"
-#include "hone/infer/capture.h"
-#include "hone/kernels/linalg/gram.h"
 #include "hone/model_io/tensor_plan.h"
 
 namespace hone::compress {
@@ -23,19 +17,10 @@ namespace {
 
 using model_io::NamedMatrix;
 
-bool matches_any(const std::vector<std::string>& globs, const std::string& name) {
-  return std::ranges::any_of(globs, [&](const std::string& glob) {
-    return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
-  });
-}
-
-bool is_quantized(const NamedMatrix& tensor) { return tensor.matrix.layout != WeightLayout::Dense; }
-
 using FormatPointer = std::shared_ptr<const WeightFormat>;
 
-bool is_named(const QuantizePass& options, const Recipe& recipe, const NamedMatrix& tensor) {
-  return role_of(tensor) != Role::Other && !matches_any(recipe.keep_float, tensor.name) &&
-         matches_any(options.apply, tensor.name) && !matches_any(options.except, tensor.name);
+Selection selection_of(const QuantizePass& options, const Recipe& recipe) {
+  return {recipe.keep_float, options.apply, options.except};
 }
 
 std::string say_bits(double bits) { return concat(fixed(bits, 2), " bits per weight"); }
@@ -46,23 +31,28 @@ std::string reason_of_size(const NamedMatrix& tensor, const WeightFormat& format
                 fixed(format.bits_per_weight(tensor.matrix.rows, tensor.matrix.cols), 2));
 }
 
-Json kept_row(const NamedMatrix& tensor, const WeightFormat& format, const std::string& reason) {
-  return {{"tensor", tensor.name},
-          {"type", type_text(tensor.matrix)},
-          {"spec", format.name()},
-          {"reason", reason}};
+std::string name_of_pass(const QuantizePass& options) {
+  return concat("quantize ", parse_weight_format(options.spec)->name(), " ",
+                name_of(options.rounding), options.clip ? "" : " noclip");
 }
 
-constexpr std::string_view kKeepsCodes =
-    "is quantized already and keeps its codes (--requantize decodes and quantizes it again)";
-
-class RoundPass final : public Pass {
+class RoundPass final : public LayerPass {
  public:
   RoundPass(const QuantizePass& options, const Recipe& recipe)
-      : options_(options), recipe_(recipe), format_(parse_weight_format(options.spec)) {}
+      : LayerPass("quantize", name_of_pass(options), recipe.gate),
+        options_(options),
+        recipe_(recipe),
+        selection_(selection_of(options, recipe)),
+        format_(parse_weight_format(options.spec)) {}
 
   void check(const Model& model) const override;
-  PassRecord apply(Model& model, Context& context) override;
+
+ protected:
+  bool needs_inputs() const override { return options_.rounding != Rounding::Rtn; }
+  std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
+  void change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
+                    PassRecord& record) const override;
+  void change_rest(Model& model, Context& context, PassRecord& record) const override;
 
  private:
   // The inputs of one product of a layer, for the matrices that share them.
@@ -79,16 +69,16 @@ class RoundPass final : public Pass {
   void check_globs(const Model& model) const;
   void check_groups(const Model& model) const;
   void check_use(const Model& model) const;
-  bool quantize_tensor(Model& model, Index at, const Inputs& inputs, Context& context,
+  // Whether tensor `at` is to be quantized now.
+  bool is_wanted(const Model& model, Index at) const;
+  void quantize_tensor(Model& model, Index at, const Inputs& inputs, Context& context,
                        PassRecord& record) const;
   EncodedMatrix encode(const WeightFormat& format, const WeightMatrix& matrix, const Inputs& inputs,
                        Context& context, Json& evidence) const;
-  void quantize_layer(Model& model, Index layer, infer::LayerWalk& walk, Context& context,
-                      PassRecord& record, std::vector<Index>& changed) const;
-  std::vector<Index> quantize_tensors(Model& model, Context& context, PassRecord& record) const;
 
   QuantizePass options_;
   Recipe recipe_;
+  Selection selection_;
   FormatPointer format_;
 };
 
@@ -103,7 +93,7 @@ std::string RoundPass::format_by_name(const std::string& tensor) const {
 }
 
 FormatPointer RoundPass::format_of(const NamedMatrix& tensor) const {
-  if (!is_named(options_, recipe_, tensor)) return nullptr;
+  if (!selection_.names(tensor)) return nullptr;
   const Role role = role_of(tensor);
   FormatPointer format = format_;
   const std::string chosen = format_by_name(tensor.name);
@@ -127,19 +117,9 @@ std::string RoundPass::reason_to_keep(const NamedMatrix& tensor, const WeightFor
 }
 
 void RoundPass::check_globs(const Model& model) const {
-  std::vector<std::string> named;
+  selection_.check(model, "quantize");
   for (const std::string& entry : options_.formats)
-    named.push_back(entry.substr(0, entry.find('=')));
-  for (const std::vector<std::string>* globs :
-       std::initializer_list<const std::vector<std::string>*>{&options_.apply, &options_.except,
-                                                              &named}) {
-    for (const std::string& glob : *globs) {
-      const bool used = std::ranges::any_of(model.tensors(), [&](const NamedMatrix& tensor) {
-        return ::fnmatch(glob.c_str(), tensor.name.c_str(), 0) == 0;
-      });
-      HONE_REQUIRE(used, "quantize", concat("The glob \"", glob, "\" matches no tensor."));
-    }
-  }
+    check_glob(model, entry.substr(0, entry.find('=')), "quantize");
 }
 
 // A group that is larger than the row would be one scale for the row, which is another spec.
@@ -211,24 +191,30 @@ EncodedMatrix RoundPass::encode(const WeightFormat& format, const WeightMatrix& 
   return rounded;
 }
 
-bool RoundPass::quantize_tensor(Model& model, Index at, const Inputs& inputs, Context& context,
+bool RoundPass::is_wanted(const Model& model, Index at) const {
+  const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
+  const bool done = is_quantized(tensor) && !model.is_original(at);  // by a pass before this one
+  return !done && format_of(tensor) != nullptr;
+}
+
+void RoundPass::quantize_tensor(Model& model, Index at, const Inputs& inputs, Context& context,
                                 PassRecord& record) const {
   const NamedMatrix tensor = model.tensors()[static_cast<std::size_t>(at)];
+  if (!is_wanted(model, at)) return;
   FormatPointer format = format_of(tensor);
-  if (format == nullptr || !model.is_original(at)) return false;
   const StoredMatrix& before = tensor.matrix;
   HONE_TRACE_ZONE("quantize tensor", {"tensor", tensor.name}, {"rows", before.rows},
                   {"cols", before.cols}, {"bytes", before.stored_bytes()});
   if (const std::string reason = reason_to_keep(tensor, *format); !reason.empty()) {
-    record.kept.push_back(kept_row(tensor, *format, reason));
-    return false;
+    record.kept.push_back(kept_row(tensor, reason));
+    return;
   }
   const std::vector<float> values = values_of(before);
   const WeightMatrix matrix{values, before.rows, before.cols, tensor.name};
   format = format_for(format, matrix);
   if (!would_shrink(before, *format)) {  // its scales did not fit into f16
-    record.kept.push_back(kept_row(tensor, *format, reason_of_size(tensor, *format)));
-    return false;
+    record.kept.push_back(kept_row(tensor, reason_of_size(tensor, *format)));
+    return;
   }
   Json evidence = {{"tensor", tensor.name},
                    {"shape", {before.rows, before.cols}},
@@ -243,112 +229,62 @@ bool RoundPass::quantize_tensor(Model& model, Index at, const Inputs& inputs, Co
   record.bytes_before += before.stored_bytes();
   record.bytes_after += bytes;
   model.replace(at, std::move(encoded), options_.act_int8);
-  return true;
 }
 
-// Quantizes the matrices of one layer with the inputs that the model, as it is now, gives them.
-void RoundPass::quantize_layer(Model& model, Index layer, infer::LayerWalk& walk, Context& context,
-                               PassRecord& record, std::vector<Index>& changed) const {
+std::vector<Index> RoundPass::products_to_observe(const Model& model, Index layer) const {
   const auto products = model_io::layer_products(model.architecture(), layer);
-  std::vector<std::vector<Index>> matrices(products.size());
-  std::vector<std::optional<kernels::Gram>> grams(products.size());
-  bool any = false;
+  std::vector<Index> found;
   for (std::size_t p = 0; p < products.size(); ++p) {
-    for (const auto& [part, rows] : products[p].parts) {
-      const NamedMatrix* tensor = model.find(model_io::layer_name(layer, concat(part, ".weight")));
-      if (tensor == nullptr) continue;  // factored
-      const FormatPointer format = format_of(*tensor);
-      if (format == nullptr) continue;
-      matrices[p].push_back(tensor - model.tensors().data());
-      if (reason_to_keep(*tensor, *format).empty()) grams[p].emplace(products[p].inputs);
-      any = any || grams[p].has_value();
-    }
-  }
-  if (any) {
-    walk.observe(layer, model, [&](Index product, const float* x, Index rows, Index cols) {
-      auto& gram = grams[static_cast<std::size_t>(product)];
-      if (gram) gram->add(x, rows, cols, context.executor);
+    const std::vector<Index> matrices = matrices_of(model, layer, products[p]);
+    const bool any = std::ranges::any_of(matrices, [&](Index at) {
+      const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
+      return is_wanted(model, at) && reason_to_keep(tensor, *format_of(tensor)).empty();
     });
+    if (any) found.push_back(static_cast<Index>(p));
   }
+  return found;
+}
+
+void RoundPass::change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
+                             PassRecord& record) const {
+  const auto products = model_io::layer_products(model.architecture(), layer);
   for (std::size_t p = 0; p < products.size(); ++p) {
-    Inputs inputs{.gram = grams[p] ? &*grams[p] : nullptr};
-    std::optional<ErrorFeedback> feedback;
-    if (inputs.gram != nullptr && options_.rounding == Rounding::Gptq) {
-      feedback.emplace(*inputs.gram,
-                       FeedbackOptions{.act_order = options_.act_order, .damp = options_.damp},
-                       model_io::layer_name(layer, products[p].name), context.executor);
-      inputs.feedback = &*feedback;
-    }
-    for (const Index at : matrices[p]) {
-      throw_if_cancelled(context);
-      if (quantize_tensor(model, at, inputs, context, record)) changed.push_back(at);
-    }
-    grams[p].reset();
+    const auto quantize = [&](const kernels::Gram* gram, std::span<const Index> matrices) {
+      Inputs own{.gram = gram};
+      std::optional<ErrorFeedback> feedback;
+      if (gram != nullptr && options_.rounding == Rounding::Gptq) {
+        feedback.emplace(*gram,
+                         FeedbackOptions{.act_order = options_.act_order, .damp = options_.damp},
+                         model_io::layer_name(layer, products[p].name), context.executor);
+        own.feedback = &*feedback;
+      }
+      for (const Index at : matrices) {
+        throw_if_cancelled(context);
+        quantize_tensor(model, at, own, context, record);
+      }
+    };
+    for_matrices(model, layer, products[p], inputs[p] ? &*inputs[p] : nullptr, context.executor,
+                 quantize);
+    inputs[p].reset();
   }
-  if (layer + 1 < model.architecture().layers) walk.advance(layer, model);
 }
 
-std::vector<Index> RoundPass::quantize_tensors(Model& model, Context& context,
-                                               PassRecord& record) const {
-  std::vector<Index> changed;
-  if (options_.rounding != Rounding::Rtn) {
-    HONE_REQUIRE(!context.calibration.empty(), "quantize", "There is no calibration text.");
-    const Index layers = model.architecture().layers;
-    Progress progress("quantize", layers, "layers");
-    infer::LayerWalk walk(model, context.calibration, infer::Activations::Int8, context.executor);
-    for (Index layer = 0; layer < layers; ++layer) {
-      throw_if_cancelled(context);
-      quantize_layer(model, layer, walk, context, record, changed);
-      progress.update(layer + 1);
-    }
-  }
-  const auto count = static_cast<Index>(model.tensors().size());
-  Progress progress("quantize", count, "tensors");
-  for (Index at = 0; at < count; ++at) {
+void RoundPass::change_rest(Model& model, Context& context, PassRecord& record) const {
+  for (Index at = 0; at < std::ssize(model.tensors()); ++at) {
     throw_if_cancelled(context);
-    const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
-    progress.update(at + 1, tensor.name);
-    if (options_.rounding != Rounding::Rtn && role_of(tensor) == Role::Linear) continue;
-    if (quantize_tensor(model, at, {}, context, record)) changed.push_back(at);
+    if (role_of(model.tensors()[static_cast<std::size_t>(at)]) != Role::Linear)
+      quantize_tensor(model, at, {}, context, record);
   }
-  return changed;
-}
-
-PassRecord RoundPass::apply(Model& model, Context& context) {
-  PassRecord record;
-  record.family = "quantize";
-  record.name = concat("quantize ", format_->name(), " ", name_of(options_.rounding),
-                       options_.clip ? "" : " noclip");
-  HONE_TRACE_ZONE("pass", {"name", record.name});
-  const Model before = model;
-  std::vector<Index> changed;
-  try {
-    changed = quantize_tensors(model, context, record);
-  } catch (const Error& error) {
-    model = before;
-    if (error.category() != ErrorCategory::InvalidArgument) throw;
-    record.status = Status::Failed;
-    record.reason = error.what();
-    return record;
-  }
-  if (changed.empty()) {
-    record.reason = "passes before it changed every matrix that it would make smaller";
-    return record;
-  }
-  time_products(before.tensors(), model.tensors(), changed, context, record);
-  if (context.quality) record.quality = context.quality(model);
-  apply_gate(recipe_.gate, record);
-  if (record.status != Status::Applied) model = before;
-  return record;
 }
 
 }  // namespace
 
 bool is_changed(const QuantizePass& options, const Recipe& recipe, const NamedMatrix& tensor) {
-  return is_named(options, recipe, tensor) && (recipe.requantize || !is_quantized(tensor));
+  return selection_of(options, recipe).names(tensor) &&
+         (recipe.requantize || !is_quantized(tensor));
 }
 
-std::unique_ptr<Pass> make_quantize_pass(const QuantizePass& options, const Recipe& recipe) {
+std::unique_ptr<Pass> make_pass(const QuantizePass& options, const Recipe& recipe) {
   return std::make_unique<RoundPass>(options, recipe);
 }
 

@@ -17,6 +17,6 @@ bool is_changed(const QuantizePass& options, const Recipe& recipe,
 // floating point. The embedding and the head follow the recipe's own specs for them. Measures the
 // affected products before and after and the model's quality, and rolls back if the gate does not
 // hold (Gate::on_fail).
-std::unique_ptr<Pass> make_quantize_pass(const QuantizePass& options, const Recipe& recipe);
+std::unique_ptr<Pass> make_pass(const QuantizePass& options, const Recipe& recipe);
 
 }  // namespace hone::compress

@@ -6,19 +6,12 @@
 #include <limits>
 #include <vector>
 
+#include "hone/core/bf16.h"
 #include "hone/core/check.h"
+#include "hone/core/format/matrix_type.h"
 
 namespace hone::compress {
 namespace {
-
-void check_finite(const WeightMatrix& matrix) {
-  const auto bad =
-      std::ranges::find_if_not(matrix.values, [](float x) { return std::isfinite(x); });
-  if (bad != matrix.values.end()) {
-    fail_corrupt(matrix.name, "finite weights",
-                 concat(*bad, " at element ", bad - matrix.values.begin()));
-  }
-}
 
 // Calls visit(weights, first column) for the blocks of a row.
 template <class Visit>
@@ -61,6 +54,15 @@ const BlockScales& scales_at(const WeightFormat& format, std::span<const BlockSc
 }
 
 }  // namespace
+
+void check_finite(const WeightMatrix& matrix) {
+  const auto bad =
+      std::ranges::find_if_not(matrix.values, [](float x) { return std::isfinite(x); });
+  if (bad != matrix.values.end()) {
+    fail_corrupt(matrix.name, "finite weights",
+                 concat(*bad, " at element ", bad - matrix.values.begin()));
+  }
+}
 
 std::shared_ptr<const WeightFormat> format_for_columns(std::shared_ptr<const WeightFormat> format,
                                                        Index cols) {
@@ -173,6 +175,42 @@ double code_entropy(const WeightFormat& format, const WeightMatrix& matrix,
     if (count > 0) entropy -= share * std::log2(share);
   }
   return entropy;
+}
+
+EncodedMatrix store_like(const StoredMatrix& like, const WeightMatrix& matrix, Executor& executor) {
+  if (like.layout != WeightLayout::Dense) {
+    const auto format =
+        format_for(format_for_columns(parse_weight_format(type_text(like)), matrix.cols), matrix);
+    const auto scales = fit_matrix(*format, matrix, {}, {}, executor);
+    EncodedMatrix out = round_matrix(*format, matrix, scales, executor);
+    out.stored.act_int8 = like.act_int8;
+    return out;
+  }
+  check_finite(matrix);
+  EncodedMatrix out;
+  out.stored.rows = matrix.rows;
+  out.stored.cols = matrix.cols;
+  out.stored.dtype = like.dtype;
+  out.stored.act_int8 = like.act_int8;
+  const Index size = bytes_of(like.dtype);
+  out.codes = Buffer(std::ssize(matrix.values) * size);
+  out.stored.bytes = out.codes.span();
+  for (std::size_t i = 0; i < matrix.values.size(); ++i) {
+    const float value = matrix.values[i];
+    switch (like.dtype) {
+      case Dtype::Float16:
+        out.codes.as<std::uint16_t>()[i] = float_to_f16(value);
+        break;
+      case Dtype::BFloat16:
+        out.codes.as<std::uint16_t>()[i] = float_to_bf16(value);
+        break;
+      default:
+        out.codes.as<float>()[i] = value;
+    }
+    if (like.dtype == Dtype::Float16 && std::abs(value) >= 65520)
+      fail_corrupt(matrix.name, "weights that f16 can represent", concat(value));
+  }
+  return out;
 }
 
 double signal_to_noise_db(const WeightMatrix& matrix, const StoredMatrix& stored) {

@@ -21,6 +21,8 @@ struct WeightMatrix {
   }
 };
 
+// Throws Error{CorruptFile} that names the matrix for a value that is not finite.
+void check_finite(const WeightMatrix& matrix);
 // The format, or its fallback if it does not take rows of so many columns and has one.
 std::shared_ptr<const WeightFormat> format_for_columns(std::shared_ptr<const WeightFormat> format,
                                                        Index cols);
@@ -57,6 +59,10 @@ double code_entropy(const WeightFormat& format, const WeightMatrix& matrix,
 // depend on the number of threads.
 EncodedMatrix round_matrix(const WeightFormat& format, const WeightMatrix& matrix,
                            std::span<const BlockScales> scales, Executor& executor);
+
+// The matrix in the type of `like`, which has other values and may have other sizes: f32, f16 and
+// bf16 are rounded, codes get new scales. Throws like format_for().
+EncodedMatrix store_like(const StoredMatrix& like, const WeightMatrix& matrix, Executor& executor);
 
 // 10 log10(Σ w² / Σ (w - decoded)²) in dB; infinity if nothing was lost.
 double signal_to_noise_db(const WeightMatrix& matrix, const StoredMatrix& stored);

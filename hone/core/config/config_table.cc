@@ -226,9 +226,24 @@ class Reader {
       fail_argument(place, concat("[[", list.name, "]] tables"), type_name(node));
     }
     for (const toml::node& item : *array) {
-      read_all(list.append(), std::string(list.name), *item.as_table(),
-               place_of(where_, item.source()));
+      const std::string place_of_item = place_of(where_, item.source());
+      const toml::table& table = *item.as_table();
+      read_all(list.append(kind_of(list, table, place_of_item)), std::string(list.name), table,
+               place_of_item);
     }
+  }
+
+  std::string kind_of(const ConfigList& list, const toml::table& table,
+                      const std::string& place) const {
+    if (list.kind.empty()) return {};
+    const std::string key = concat(list.name, ".", list.kind);
+    const toml::node* const node = table.get(list.kind);
+    if (node == nullptr) fail_argument(place, concat("The key ", key, " is missing."));
+    const std::string kind = node->value_exact<std::string>().value_or("");
+    if (std::ranges::find(list.kinds, kind) == list.kinds.end())
+      fail_argument(place_of(where_, node->source()),
+                    concat(join_choices(list.kinds), " for ", key), concat('"', kind, '"'));
+    return kind;
   }
 
   std::string_view where_;

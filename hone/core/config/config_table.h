@@ -63,8 +63,11 @@ using ConfigKeys = std::set<std::string, std::less<>>;
 
 // [[pass]], an array of tables.
 struct ConfigList {
-  std::string_view name;                  // "pass"; its keys are "pass.kind" and so on
-  std::function<ConfigEntries()> append;  // appends a default element and returns its keys
+  std::string_view name;  // "pass"; its keys are "pass.kind" and so on
+  // Appends a default element of a kind and returns its keys.
+  std::function<ConfigEntries(const std::string& kind)> append;
+  std::string_view kind = {};  // the key that names the kind; empty if all elements are alike
+  std::span<const std::string_view> kinds = {};
   std::vector<ConfigEntries> items = {};  // the keys of the existing elements
 };
 using ConfigLists = std::vector<ConfigList>;

@@ -27,4 +27,11 @@ std::string block_type_text(GgufType type) {
   return text;
 }
 
+std::optional<Dtype> find_dense_type(std::string_view name) {
+  for (const Dtype type : {Dtype::Float32, Dtype::Float16, Dtype::BFloat16}) {
+    if (name_of(type) == name) return type;
+  }
+  return std::nullopt;
+}
+
 }  // namespace hone

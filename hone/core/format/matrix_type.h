@@ -15,5 +15,7 @@ std::string type_text(const StoredMatrix& matrix);
 // Returns the quantized GGUF type with this name ("q4_k"), or nothing if there is none.
 std::optional<GgufType> find_block_type(std::string_view name);
 std::string block_type_text(GgufType type);
+// The type of dense weights with this name: "f32", "f16" or "bf16".
+std::optional<Dtype> find_dense_type(std::string_view name);
 
 }  // namespace hone

@@ -151,7 +151,7 @@ bool ModelRunner::forward(const StepBatch& batch, const std::function<bool()>& g
     HONE_TRACE_ZONE("layer", {"layer", i});
     const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
     attention_block(layer, batch, i);
-    mlp_block(layer, batch.rows(), i);
+    mlp_block(layer, batch.rows());
   }
   check_files();
   return true;
@@ -179,7 +179,7 @@ void ModelRunner::run_layer(Index layer, const StepBatch& batch, float* hidden,
   listener_ = listener ? &listener : nullptr;
   const LayerWeights& weights = weights_.layers[static_cast<std::size_t>(layer)];
   attention_block(weights, batch, layer);
-  mlp_block(weights, batch.rows(), layer);
+  mlp_block(weights, batch.rows());
   listener_ = nullptr;
   std::copy_n(hidden_.as<float>(), values, hidden);
   check_files();
@@ -187,6 +187,12 @@ void ModelRunner::run_layer(Index layer, const StepBatch& batch, float* hidden,
 
 void ModelRunner::set_layer(Index layer, LayerWeights weights) {
   packed_.wait_left();  // a straggler of the last product may read the old weights
+  for (const Factor* factor :
+       {&weights.qkv_factor, &weights.o_factor, &weights.gate_up_factor, &weights.down_factor}) {
+    if (const Index bytes = options_.max_rows * factor->rows() * static_cast<Index>(sizeof(float));
+        factored_.bytes() < bytes)
+      factored_ = Buffer(bytes);
+  }
   weights_.layers[static_cast<std::size_t>(layer)] = std::move(weights);
 }
 
@@ -237,7 +243,7 @@ void ModelRunner::add_positions(Index first_row, const StepSequence& sequence) {
 // model does not have costs nothing, and without a norm of its result o adds the residual itself.
 void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& batch, Index index) {
   const Index rows = batch.rows();
-  const Index q_width = arch_.heads_of(index) * arch_.head_dim;
+  const Index q_width = layer.q.weight.rows();  // a changed layer may be narrower than the file's
   const Index kv_width = arch_.kv_heads * arch_.head_dim;
   float* q = next_queries(rows);
   const GemmOutput inputs[] = {
@@ -252,7 +258,7 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
                           .q_stride = q_width,
                           .out = attended_.as<float>(),
                           .out_stride = q_width,
-                          .heads = arch_.heads_of(index),
+                          .heads = q_width / arch_.head_dim,
                           .scale = static_cast<float>(arch_.score_scale(index)),
                           .soft_cap = static_cast<float>(arch_.attention_soft_cap),
                           .window = kv_.groups[static_cast<std::size_t>(group)].window,
@@ -265,11 +271,13 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
 }
 
 // Order: norm; gate and up (or up alone) with the activation; down; norm; residual.
-void ModelRunner::mlp_block(const LayerWeights& layer, Index rows, Index index) {
+void ModelRunner::mlp_block(const LayerWeights& layer, Index rows) {
+  const Factor& first = layer.down_factor;
+  const Index width = first.rows() > 0 ? first.cols() : layer.down.weight.cols();
   const GemmOutput inner[] = {
       {&layer.gate_up.weight,
        mlp_.as<float>(),
-       arch_.intermediate_of(index),
+       width,
        {.bias = layer.gate_up.bias_or_null(), .activation = activation_of(arch_.mlp)}}};
   project(kGateUp, block_input(layer.mlp_norm, rows), rows, layer.gate_up_factor, inner);
   add_product(kDown, mlp_.as<float>(), rows, layer.down_factor, layer.down, layer.mlp_post_norm);
@@ -325,8 +333,8 @@ float* ModelRunner::next_queries(Index rows) {
 
 // Applies the norms of q and k and RoPE, then writes k and v to the caches.
 void ModelRunner::rotate_and_store(const LayerWeights& layer, float* q, Index rows, Index index) {
-  const Index heads = arch_.heads_of(index);
-  const Index q_width = heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
+  const Index q_width = layer.q.weight.rows(), heads = q_width / arch_.head_dim;
+  const Index kv_width = arch_.kv_heads * arch_.head_dim;
   // One row costs about a microsecond. Few rows run on the calling thread, because a region of
   // parallel_for waits for a preempted worker.
   constexpr Index kGrain = 16;

@@ -104,7 +104,7 @@ class ModelRunner {
   void embed(const StepBatch& batch);
   void add_positions(Index first_row, const StepSequence& sequence);
   void attention_block(const LayerWeights& layer, const StepBatch& batch, Index index);
-  void mlp_block(const LayerWeights& layer, Index rows, Index index);
+  void mlp_block(const LayerWeights& layer, Index rows);
   const float* block_input(const Norm& norm, Index rows);
   void add_product(Index product, const float* x, Index rows, const Factor& factor,
                    const Linear& linear, const Norm& norm);

@@ -134,9 +134,14 @@ void pack_factored(const ModelFile& file, Index layer, Executor& executor, Layer
   for (std::size_t i = 0; i < products.size(); ++i) {
     const std::string name = model_io::layer_name(layer, products[i].name);
     for (const model_io::FactoredLayer& factored : arch.factored) {
-      if (factored.name == name)
+      if (factored.name != name) continue;
+      if (factored.mode == model_io::FactoredLayer::Mode::Projected) {  // its parts are linears
+        weights.*product_targets()[i].factor =
+            kernels::pack(file.tensor(name + ".a").matrix, executor);
+      } else {
         pack_factors(read_factors(file, factored, products[i], executor), product_targets()[i],
                      executor, weights);
+      }
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/machine/trace.h"
+#include "hone/kernels/linalg/triangular.h"
 #include "hone/kernels/product/product.h"
 
 namespace hone::kernels {
@@ -73,6 +74,45 @@ bool Gram::is_finite() const {
       if (!std::isfinite((*this)(row, col))) return false;
   }
   return true;
+}
+
+std::vector<double> Gram::full() const {
+  std::vector<double> out;
+  out.reserve(static_cast<std::size_t>(cols_ * cols_));
+  for (Index i = 0; i < cols_; ++i)
+    for (Index j = 0; j < cols_; ++j) out.push_back((*this)(i, j));
+  return out;
+}
+
+Gram Gram::projected(std::span<const float> a, Executor& executor) const {
+  const Index rows = std::ssize(a) / cols_;
+  HONE_CHECK(rows > 0 && std::ssize(a) == rows * cols_, "gram", concat("rows of ", cols_),
+             a.size());
+  const std::vector<double> wide(a.begin(), a.end()), h = full();
+  std::vector<double> half(wide.size());  // -A H, since H is symmetric
+  subtract_product({.a = wide.data(),
+                    .a_stride = cols_,
+                    .b = h.data(),
+                    .b_stride = cols_,
+                    .c = half.data(),
+                    .c_stride = cols_,
+                    .rows = rows,
+                    .cols = cols_,
+                    .depth = cols_},
+                   executor);
+  Gram out(rows);
+  out.rows_ = rows_;
+  subtract_product({.a = half.data(),
+                    .a_stride = cols_,
+                    .b = wide.data(),
+                    .b_stride = cols_,
+                    .c = out.sums_.as<double>(),
+                    .c_stride = rows,
+                    .rows = rows,
+                    .cols = rows,
+                    .depth = cols_},
+                   executor);
+  return out;
 }
 
 }  // namespace hone::kernels

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "hone/core/buffer.h"
 #include "hone/core/index.h"
@@ -34,6 +35,10 @@ class Gram {
   std::span<const double> lower() const {
     return {sums_.as<double>(), static_cast<std::size_t>(cols_ * cols_)};
   }
+  // The whole matrix, with its upper triangle.
+  std::vector<double> full() const;
+  // The second moments of A x for the matrix A [rows, cols()]: A H Aᵀ.
+  Gram projected(std::span<const float> a, Executor& executor) const;
   // Whether every element is finite: all inputs were, and no sum overflowed.
   bool is_finite() const;
 

@@ -4,18 +4,15 @@
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
-#include <malloc.h>
-#include <sys/resource.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <new>
 #include <string>
 
 #include "hone/core/check.h"
 #include "hone/core/machine/cpu_info.h"
+#include "hone/core/machine/process_memory.h"
 
 namespace hone::memory {
 namespace {
@@ -60,23 +57,8 @@ Index free_bytes(c10::Device device) {
   return free;
 }
 
-Index resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  Index all = 0, resident = 0;
-  file >> all >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
-
-Index peak_resident_bytes() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return Index{usage.ru_maxrss} * 1024;
-}
-
 void release_caches() {
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
+  release_free_memory();
   with_device_allocator(c10::Device(c10::kCUDA, 0),
                         [](auto& allocator) { allocator.emptyCache(); });
 }

@@ -16,10 +16,6 @@ namespace hone::memory {
 // is the available memory of the system, limited by the control group. Throws Error{Unsupported}
 // for other devices whose allocator does not report it (LibTorch before 2.9).
 Index free_bytes(c10::Device device);
-// The resident memory of this process.
-Index resident_bytes();
-// Returns the largest resident memory so far, in bytes.
-Index peak_resident_bytes();
 // Returns the caches of allocators to the system, on all devices in use.
 void release_caches();
 

@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/machine/process_memory.h"
 #include "hone/core/text_format.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/random_state.h"
@@ -67,8 +68,8 @@ void MemoryBudget::set_limit() {
 }
 
 std::string MemoryBudget::use() const {
-  return concat(mebibytes(meter_->use().peak), " of tensors at most, ",
-                mebibytes(memory::resident_bytes()), " in RAM");
+  return concat(mebibytes(meter_->use().peak), " of tensors at most, ", mebibytes(resident_bytes()),
+                " in RAM");
 }
 
 void MemoryBudget::give_up() const {

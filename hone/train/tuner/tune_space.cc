@@ -262,8 +262,9 @@ TuneSpace read_tune_space(const std::filesystem::path& path) {
   TuneSpace out;
   out.text = read_config_file(path);
   RawSpace raw;
-  const ConfigLists lists{
-      {.name = "layers", .append = [&raw] { return entries_of(raw.layers.emplace_back()); }}};
+  const ConfigLists lists{{.name = "layers", .append = [&raw](const std::string&) {
+                             return entries_of(raw.layers.emplace_back());
+                           }}};
   const ConfigKeys given = read_entries(entries_of(raw), out.text, where, lists);
   out.quality = goal_of(raw, given, where);
   out.method = method_of(raw, given, where);

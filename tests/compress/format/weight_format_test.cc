@@ -90,7 +90,9 @@ TEST(WeightFormat, searching_scales_never_raises_the_error_and_importance_moves_
                weighted = error(importance, {});
     EXPECT_LE(searched.first, plain.first * 1.02) << name;
     EXPECT_LE(weighted.second, searched.second * 1.02) << name;
-    if (format->levels().size() <= 16) EXPECT_LT(weighted.second, 0.999 * searched.second) << name;
+    if (format->levels().size() <= 16) {
+      EXPECT_LT(weighted.second, 0.999 * searched.second) << name;
+    }
   }
 }
 

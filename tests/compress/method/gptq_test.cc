@@ -8,36 +8,13 @@
 #include <limits>
 
 #include "hone/core/thread/thread_pool.h"
-#include "tests/compress/normals.h"
+#include "tests/compress/inputs.h"
 #include "tests/support/error_of.h"
 
 namespace hone::compress {
 namespace {
 
 using testing::HasSubstr;
-
-// Rows of correlated inputs with columns of very different sizes.
-std::vector<float> correlated(Index rows, Index cols, std::uint64_t seed) {
-  const std::vector<float> noise = normals(rows * cols, seed), common = normals(rows * 4, seed + 1),
-                           mix = normals(4 * cols, seed + 2);
-  std::vector<float> x(noise.size());
-  for (Index r = 0; r < rows; ++r) {
-    for (Index c = 0; c < cols; ++c) {
-      double value = 0.3 * noise[static_cast<std::size_t>(r * cols + c)];
-      for (Index k = 0; k < 4; ++k)
-        value += static_cast<double>(common[static_cast<std::size_t>(r * 4 + k)]) *
-                 static_cast<double>(mix[static_cast<std::size_t>(k * cols + c)]);
-      x[static_cast<std::size_t>(r * cols + c)] = static_cast<float>(value * (c % 17 == 0 ? 8 : 1));
-    }
-  }
-  return x;
-}
-
-kernels::Gram gram_of(const std::vector<float>& x, Index cols) {
-  kernels::Gram gram(cols);
-  gram.add(x.data(), std::ssize(x) / cols, cols, serial_executor());
-  return gram;
-}
 
 // Σ over rows of ‖x (w - ŵ)‖² in plain loops.
 double output_error(const std::vector<float>& x, const std::vector<float>& w,
@@ -74,47 +51,72 @@ EncodedMatrix round_fed(const WeightFormat& format, const WeightMatrix& matrix,
   return round_with_feedback(format, matrix, scales, feedback, executor);
 }
 
-// GPTQ as it was published: the inverse of H and its Cholesky factor, a column at a time.
+// The upper Cholesky factor U of (H + damping I)⁻¹ = Uᵀ U, as GPTQ and SparseGPT were published.
+std::vector<double> published_factor(const kernels::Gram& gram, double damping) {
+  const Index n = gram.cols();
+  const std::vector<double> inverse = inverse_of(damped(gram, damping), n);
+  std::vector<double> upper(inverse.size());
+  const auto at = [n](Index i, Index j) { return static_cast<std::size_t>(i * n + j); };
+  for (Index i = 0; i < n; ++i) {
+    for (Index j = i; j < n; ++j) {
+      double sum = inverse[at(i, j)];
+      for (Index k = 0; k < i; ++k) sum -= upper[at(k, i)] * upper[at(k, j)];
+      upper[at(i, j)] = i == j ? std::sqrt(sum) : sum / upper[at(i, i)];
+    }
+  }
+  return upper;
+}
+
+// GPTQ as it was published: a column at a time.
 std::vector<double> published(const WeightFormat& format, const WeightMatrix& matrix,
                               std::span<const BlockScales> scales, const kernels::Gram& gram,
                               double damping) {
   const Index n = matrix.cols;
-  const auto at = [n](std::vector<double>& m, Index i, Index j) -> double& {
-    return m[static_cast<std::size_t>(i * n + j)];
-  };
-  std::vector<double> h(static_cast<std::size_t>(n * n)), inverse(h.size()), upper(h.size());
-  for (Index i = 0; i < n; ++i) {
-    for (Index j = 0; j < n; ++j) at(h, i, j) = gram(i, j) + (i == j ? damping : 0);
-    at(inverse, i, i) = 1;
-  }
-  for (Index p = 0; p < n; ++p) {  // Gauss-Jordan
-    const double pivot = at(h, p, p);
-    for (Index j = 0; j < n; ++j) at(h, p, j) /= pivot, at(inverse, p, j) /= pivot;
-    for (Index i = 0; i < n; ++i) {
-      const double factor = at(h, i, p);
-      if (i == p) continue;
-      for (Index j = 0; j < n; ++j) {
-        at(h, i, j) -= factor * at(h, p, j);
-        at(inverse, i, j) -= factor * at(inverse, p, j);
-      }
-    }
-  }
-  for (Index i = 0; i < n; ++i) {  // inverse = Uᵀ U
-    for (Index j = i; j < n; ++j) {
-      double sum = at(inverse, i, j);
-      for (Index k = 0; k < i; ++k) sum -= at(upper, k, i) * at(upper, k, j);
-      at(upper, i, j) = i == j ? std::sqrt(sum) : sum / at(upper, i, i);
-    }
-  }
+  const std::vector<double> upper = published_factor(gram, damping);
+  const auto at = [n](Index i, Index j) { return static_cast<std::size_t>(i * n + j); };
   std::vector<double> out(matrix.values.begin(), matrix.values.end());
   for (Index row = 0; row < matrix.rows; ++row) {
     double* w = out.data() + row * n;
     for (Index i = 0; i < n; ++i) {
       const Affine& affine = affine_at(format, scales, n, row, i);
       const double q = format.decode(affine, format.encode(affine, static_cast<float>(w[i])));
-      const double error = (w[i] - q) / at(upper, i, i);
-      for (Index j = i + 1; j < n; ++j) w[j] -= error * at(upper, i, j);
+      const double error = (w[i] - q) / upper[at(i, i)];
+      for (Index j = i + 1; j < n; ++j) w[j] -= error * upper[at(i, j)];
       w[i] = q;
+    }
+  }
+  return out;
+}
+
+// SparseGPT as it was published: the mask of a block of columns by w² / U_jj², then a column at a
+// time.
+std::vector<double> published_pruning(const WeightMatrix& matrix, double sparsity,
+                                      const kernels::Gram& gram, double damping, Index block) {
+  const Index n = matrix.cols;
+  const std::vector<double> upper = published_factor(gram, damping);
+  const auto at = [n](Index i, Index j) { return static_cast<std::size_t>(i * n + j); };
+  std::vector<double> out(matrix.values.begin(), matrix.values.end());
+  for (Index first = 0; first < n; first += block) {
+    const Index end = std::min(n, first + block);
+    std::vector<double> scores;
+    const auto score = [&](Index row, Index i) {
+      return std::pow(out[at(row, i)] / upper[at(i, i)], 2);
+    };
+    for (Index row = 0; row < matrix.rows; ++row)
+      for (Index i = first; i < end; ++i) scores.push_back(score(row, i));
+    std::ranges::sort(scores);
+    const double limit =
+        scores[static_cast<std::size_t>(sparsity * static_cast<double>(scores.size()))];
+    std::vector<std::uint8_t> goes(out.size());
+    for (Index row = 0; row < matrix.rows; ++row)
+      for (Index i = first; i < end; ++i) goes[at(row, i)] = score(row, i) < limit ? 1 : 0;
+    for (Index row = 0; row < matrix.rows; ++row) {
+      for (Index i = first; i < end; ++i) {
+        if (goes[at(row, i)] == 0) continue;
+        const double error = out[at(row, i)] / upper[at(i, i)];
+        for (Index j = i; j < n; ++j) out[at(row, j)] -= error * upper[at(i, j)];
+        out[at(row, i)] = 0;
+      }
     }
   }
   return out;
@@ -136,6 +138,51 @@ TEST(Gptq, equals_the_published_algorithm) {
   Index same = 0;
   for (std::size_t i = 0; i < w.size(); ++i) same += std::abs(decoded[i] - want[i]) < 1e-5 ? 1 : 0;
   EXPECT_GE(same, rows * cols - 3);  // a tie that rounds the other way changes later columns
+}
+
+TEST(SparseGpt, equals_the_published_algorithm) {
+  const Index rows = 12, cols = 320;  // two and a half blocks
+  const auto x = correlated(600, cols, 1), w = normals(rows * cols, 9);
+  const kernels::Gram gram = gram_of(x, cols);
+  const WeightMatrix matrix{w, rows, cols, "w"};
+  const ErrorFeedback feedback(gram, {.act_order = false}, "w", serial_executor());
+  for (const double sparsity : {0.25, 0.5, 0.75}) {
+    const auto got = prune_with_feedback(matrix, sparsity, feedback, serial_executor());
+    const auto want = published_pruning(matrix, sparsity, gram, feedback.damping(), 128);
+    EXPECT_EQ(std::ranges::count(got, 0.0f), std::lround(sparsity * rows * cols));
+    Index same = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) same += std::abs(got[i] - want[i]) < 1e-5 ? 1 : 0;
+    EXPECT_GE(same, rows * cols - 3) << sparsity;
+  }
+}
+
+TEST(SparseGpt, loses_less_of_the_outputs_than_leaving_weights_out) {
+  const Index rows = 16, cols = 192;
+  const auto x = correlated(500, cols, 2), w = normals(rows * cols, 3);
+  const kernels::Gram gram = gram_of(x, cols);
+  const WeightMatrix matrix{w, rows, cols, "w"};
+  const ErrorFeedback feedback(gram, {.act_order = false}, "w", serial_executor());
+  const std::vector<float> pruned = prune_with_feedback(matrix, 0.5, feedback, serial_executor());
+  std::vector<float> bare(w);
+  for (std::size_t i = 0; i < bare.size(); ++i) bare[i] = pruned[i] == 0 ? 0 : w[i];
+  const auto error = [&](const std::vector<float>& values) {
+    const EncodedMatrix stored = store_like({}, {values, rows, cols, "w"}, serial_executor());
+    return output_error(x, w, stored.stored);
+  };
+  EXPECT_LT(error(pruned), 0.3 * error(bare));
+}
+
+TEST(Gptq, keeps_zeros_where_the_format_has_one) {
+  const Index rows = 8, cols = 128;
+  auto w = normals(rows * cols, 5);
+  for (std::size_t i = 0; i < w.size(); i += 2) w[i] = 0;
+  const kernels::Gram gram = gram_of(correlated(300, cols, 2), cols);
+  for (const char* name : {"int4:g32", "int4:g32:sym", "int3:row", "log4:g32", "q4_0", "q8_0"}) {
+    const EncodedMatrix out = round_fed(*parse_weight_format(name), {w, rows, cols, "w"}, gram);
+    std::vector<float> decoded(w.size());
+    decode(out.stored, decoded);
+    for (std::size_t i = 0; i < w.size(); i += 2) ASSERT_EQ(decoded[i], 0) << name << " " << i;
+  }
 }
 
 TEST(Gptq, loses_less_of_the_outputs_than_rounding_does) {

@@ -12,6 +12,7 @@
 #include "hone/kernels/linalg/gram.h"
 #include "hone/kernels/linalg/triangular.h"
 #include "tests/kernels/kernel_support.h"
+#include "tests/support/error_of.h"
 
 namespace hone::kernels {
 namespace {
@@ -257,6 +258,61 @@ TEST(Gram, is_the_same_for_any_number_of_threads_and_tells_what_is_not_finite) {
   one.add(x.data(), 100, 200, pool);
   EXPECT_FALSE(one.is_finite());
   EXPECT_THAT(test::error_of([] { Gram none(0); }), HasSubstr("column"));
+}
+
+Gram gram_of_rows(const std::vector<float>& x, Index cols) {
+  Gram gram(cols);
+  gram.add(x.data(), std::ssize(x) / cols, cols, serial_executor());
+  return gram;
+}
+
+TEST(Gram, has_both_triangles_as_a_whole_matrix) {
+  const Index cols = 19;
+  const std::vector<float> x = random_values(40 * cols, 3);
+  const Gram gram = gram_of_rows(x, cols);
+  Matrix full = gram.full();
+  for (Index i = 0; i < cols; ++i) {
+    for (Index j = 0; j < cols; ++j) {
+      EXPECT_EQ(at(full, cols, i, j), gram(i, j));
+      EXPECT_EQ(at(full, cols, i, j), at(full, cols, j, i));
+    }
+  }
+}
+
+// The moments of A x are those of rows that A has been applied to.
+TEST(Gram, of_a_projection_is_that_of_its_outputs) {
+  const Index cols = 24, count = 150;
+  const std::vector<float> x = random_values(count * cols, 1);
+  const Gram gram = gram_of_rows(x, cols);
+  for (const Index rank : {1, 10, 24, 40}) {
+    const std::vector<float> a = random_values(rank * cols, 2);
+    std::vector<float> y(static_cast<std::size_t>(count * rank));
+    for (Index row = 0; row < count; ++row) {
+      for (Index r = 0; r < rank; ++r) {
+        double sum = 0;
+        for (Index j = 0; j < cols; ++j)
+          sum += static_cast<double>(a[static_cast<std::size_t>(r * cols + j)]) *
+                 static_cast<double>(x[static_cast<std::size_t>(row * cols + j)]);
+        y[static_cast<std::size_t>(row * rank + r)] = static_cast<float>(sum);
+      }
+    }
+    const Gram want = gram_of_rows(y, rank);
+    ThreadPool pool(3);
+    const Gram got = gram.projected(a, serial_executor()), many = gram.projected(a, pool);
+    EXPECT_EQ(got.rows(), count);
+    EXPECT_EQ(got.full(), many.full());
+    for (Index i = 0; i < rank; ++i)
+      for (Index j = 0; j < rank; ++j)
+        EXPECT_NEAR(got(i, j), want(i, j), 1e-5 * std::sqrt(want(i, i) * want(j, j)));
+  }
+}
+
+TEST(Gram, refuses_a_projection_of_other_columns) {
+  const Gram gram = gram_of_rows(random_values(24, 1), 8);
+  for (const Index size : {0, 7, 12})
+    EXPECT_THAT(
+        hone::test::refusal([&] { gram.projected(random_values(size, 1), serial_executor()); }),
+        HasSubstr("rows of 8"));
 }
 
 }  // namespace

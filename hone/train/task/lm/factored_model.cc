@@ -70,6 +70,8 @@ nn::Llama make_llama(const model_io::Architecture& architecture, std::uint64_t s
   nn::Llama model(dense, seed, backend);
   const std::vector<model_io::LayerProduct> products = model_io::layer_products(architecture);
   for (const model_io::FactoredLayer& layer : architecture.factored) {
+    if (layer.mode == Mode::Projected)
+      fail_unsupported(layer.name, "A layer that compression factored is not trained further.");
     const auto product = std::ranges::find_if(
         products, [&](const auto& one) { return layer.name.ends_with(concat('.', one.name)); });
     nn::replace(*model, layer.name.substr(kPrefix.size()),

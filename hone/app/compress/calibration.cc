@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/app/calibration.h"
+#include "hone/app/compress/calibration.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/compress/compress.h"
+#include "hone/core/check.h"
+#include "hone/core/names.h"
+#include "hone/core/text_format.h"
+
+namespace hone::app {
+namespace {
+
+void add_card(const Json& card, std::string& text) {
+  text += concat("  ", escape_controls(card["text"].get<std::string>()), ": perplexity ratio ",
+                 fixed(card["ppl_ratio"].get<double>(), 4), " [",
+                 fixed(card["ppl_ratio_ci"][0].get<double>(), 4), ", ",
+                 fixed(card["ppl_ratio_ci"][1].get<double>(), 4), "], KL ",
+                 card["kl_mean"].get<double>(), " nats (99 % of tokens below ",
+                 card["kl_p99"].get<double>(), "), top-1 agreement ",
+                 fixed(100 * card["top1_agreement"].get<double>(), 2), " %\n");
+}
+
+}  // namespace
+
+std::string to_table(const CompressOutcome& outcome) {
+  const Json& document = outcome.document;
+  std::string text;
+  if (const auto plan = document.find("allocation"); plan != document.end()) {
+    text += concat("allocation: ", format_bytes((*plan)["bytes"].get<Index>()),
+                   ", predicted mean KL ", (*plan)["predicted_kl"].get<double>(), " nats\n");
+    if (!document.contains("passes")) return text + (*plan)["recipe"].get<std::string>();
+  }
+  for (const Json& pass : document["passes"]) {
+    text += concat(pass["name"].get<std::string>(), ": ", pass["status"].get<std::string>(), " (",
+                   escape_controls(pass["reason"].get<std::string>()), ")\n  ",
+                   format_bytes(pass["bytes_before"].get<Index>()), " -> ",
+                   format_bytes(pass["bytes_after"].get<Index>()), " in ", pass["evidence"].size(),
+                   " matrices\n");
+    if (const Index again = pass["rounded_again"].get<Index>(); again > 0)
+      text += concat("  ", again, " of them were quantized already and have been rounded again\n");
+    if (const Json& kept = pass["kept"]; !kept.empty())
+      text += concat("  ", kept.size(), " more stay as they are, such as ",
+                     escape_controls(kept[0]["tensor"].get<std::string>()), ": ",
+                     kept[0]["reason"].get<std::string>(), "\n");
+    if (!pass["speedup"].is_null()) {
+      const Json& speedup = pass["speedup"];
+      text += concat("  products ", pass["ms_before"].get<double>(), " -> ",
+                     pass["ms_after"].get<double>(), " ms, ", speedup["ratio"].get<double>(), "x [",
+                     speedup["ci"][0].get<double>(), ", ", speedup["ci"][1].get<double>(), "]\n");
+    }
+    if (!pass["statistics"].is_null()) {
+      const Json& counts = pass["statistics"];
+      text += concat("  ", counts["original_params"].get<Index>(), " -> ",
+                     counts["remaining_params"].get<Index>(), " weights, ",
+                     fixed(100 * counts["actual_sparsity"].get<double>(), 2), " % removed\n");
+    }
+    if (pass["quality"].is_null()) continue;
+    add_card(pass["quality"], text);
+    for (const Json& card : pass["quality"]["other_texts"]) add_card(card, text);
+  }
+  if (!outcome.written) return text + "nothing written\n";
+  const Json& card = document["quality"];
+  if (card.is_object() && !card["layers"].is_null()) {
+    const Json& last = card["layers"].back();
+    text += concat(
+        "error of the residual stream behind the last layer: ", last["measured"].get<double>(),
+        " of its size, ", last["predicted"].get<double>(),
+        " predicted from single layers, at most ", last["bound"].get<double>(), "\n");
+  }
+  const Json& sizes = document["sizes"];
+  return text + concat(escape_controls(document["out"].get<std::string>()), ": ",
+                       format_bytes(sizes["file_bytes"].get<Index>()), " of weights, ",
+                       fixed(sizes["bits_per_weight"].get<double>(), 2), " bits per weight, ",
+                       format_bytes(sizes["resident_bytes"].get<Index>()),
+                       " of memory when loaded\n");
+}
+
+}  // namespace hone::app

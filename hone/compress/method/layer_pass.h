@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hone/compress/pass.h"
+#include "hone/compress/recipe.h"
+#include "hone/core/function_ref.h"
+#include "hone/infer/capture.h"
+#include "hone/kernels/linalg/gram.h"
+#include "hone/model_io/tensor_plan.h"
+
+namespace hone::compress {
+
+// The second moments of the inputs of a layer's products, by place in model_io::layer_products().
+using LayerInputs = std::vector<std::optional<kernels::Gram>>;
+
+// The matrices that globs name.
+struct Selection {
+  std::vector<std::string> keep, apply, except;
+
+  bool names(const model_io::NamedMatrix& tensor) const;
+  // Throws Error{InvalidArgument} that names `op` for a glob of apply or except that matches no
+  // tensor of the model.
+  void check(const Model& model, std::string_view op) const;
+};
+bool matches_any(const std::vector<std::string>& globs, const std::string& name);
+// Throws Error{InvalidArgument} unless the glob matches a tensor.
+void check_glob(const Model& model, const std::string& glob, std::string_view op);
+
+bool is_quantized(const model_io::NamedMatrix& tensor);
+// Why a quantized matrix is not changed unless the recipe allows it.
+inline constexpr std::string_view kKeepsCodes =
+    "is quantized already and keeps its codes (--requantize decodes and quantizes it again)";
+Json kept_row(const model_io::NamedMatrix& tensor, const std::string& reason);
+
+// The matrices of a product, by position in model.tensors(): if it is projected, the one that
+// projects comes first.
+std::vector<Index> matrices_of(const Model& model, Index layer,
+                               const model_io::LayerProduct& product);
+
+// Calls visit(inputs, matrices) for the matrices of a product that share inputs, whose second
+// moments are null if `inputs` is: all of them, or of a projected product first the one that
+// projects, then those that read what it makes, as it is by then.
+using VisitMatrices = FunctionRef<void(const kernels::Gram*, std::span<const Index>)>;
+void for_matrices(const Model& model, Index layer, const model_io::LayerProduct& product,
+                  const kernels::Gram* inputs, Executor& executor, VisitMatrices visit);
+
+// A pass that changes one layer after another, so that later layers see what earlier ones became.
+// Each layer is a step of context.steps. What is common to such passes: the walk through the
+// calibration text, rollback, times, quality and gate.
+class LayerPass : public Pass {
+ public:
+  PassRecord apply(Model& model, Context& context) final;
+
+ protected:
+  LayerPass(std::string family, std::string name, const Gate& gate)
+      : family_(std::move(family)), name_(std::move(name)), gate_(gate) {}
+
+  // The products of a layer whose inputs change_layer() needs. If needs_inputs() is false, it is
+  // not called and there is no calibration text.
+  virtual bool needs_inputs() const = 0;
+  virtual std::vector<Index> products_to_observe(const Model& model, Index layer) const = 0;
+  // Called before the first layer.
+  virtual void begin(const Model& /*model*/, Context& /*context*/) {}
+  virtual void change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
+                            PassRecord& record) const = 0;
+  // Changes what is in no layer.
+  virtual void change_rest(Model& /*model*/, Context& /*context*/, PassRecord& /*record*/) const {}
+  // Called after everything has changed.
+  virtual void summarize(const Model& /*before*/, const Model& /*after*/,
+                         PassRecord& /*record*/) const {}
+  // Whether the products of changed matrices take another time.
+  virtual bool changes_speed() const { return true; }
+
+ private:
+  void change(Model& model, Context& context, PassRecord& record);
+  void change_step(Model& model, Index layer, infer::LayerWalk* walk, Context& context,
+                   PassRecord& record) const;
+  LayerInputs observe(const Model& model, Index layer, infer::LayerWalk& walk,
+                      Context& context) const;
+
+  std::string family_, name_;
+  Gate gate_;
+};
+
+// Measures a changed model: the times of products, the quality, and the gates, which may restore
+// `before`.
+void finish_pass(const Gate& gate, bool times, const Model& before, Model& model, Context& context,
+                 PassRecord& record);
+
+}  // namespace hone::compress
