@@ -17,7 +17,7 @@ namespace {
 struct CompressCommand {
   std::string model, out, to, tokenizer, recipe, on_fail, calib;
   Index tokens = 0;
-  std::string size;
+  std::string size, preset;
   double bits = 0;
   bool requantize = false, plan = false;
   std::vector<std::string> quantize, prune, low_rank;
@@ -37,10 +37,15 @@ double parse_megabytes(const std::string& text) {
   fail_argument("--size", "a size such as 90MB, 1.5GB, 86MiB or 1GiB", text);
 }
 
+bool is_gguf(const CompressCommand& options) {
+  return options.to == "gguf" ||
+         (options.to.empty() && std::filesystem::path(options.out).extension() == ".gguf");
+}
+
 compress::Recipe recipe_of(const CompressCommand& options) {
   const bool has_budget = !options.size.empty() || options.bits > 0;
-  const bool has_passes =
-      !options.quantize.empty() || !options.prune.empty() || !options.low_rank.empty();
+  const bool has_passes = !options.preset.empty() || !options.quantize.empty() ||
+                          !options.prune.empty() || !options.low_rank.empty();
   HONE_CHECK(options.recipe.empty() || !has_passes, "compress",
              "either --recipe or options that say what to do", "both");
   HONE_REQUIRE(!options.recipe.empty() || has_passes || has_budget, "compress",
@@ -51,6 +56,11 @@ compress::Recipe recipe_of(const CompressCommand& options) {
     recipe.passes.push_back(compress::parse_prune_option(text));
   for (const std::string& text : options.low_rank)
     recipe.passes.push_back(compress::parse_low_rank_option(text));
+  if (!options.preset.empty()) {
+    const compress::Recipe preset = compress::make_preset(options.preset, is_gguf(options));
+    recipe.passes.insert(recipe.passes.end(), preset.passes.begin(), preset.passes.end());
+    recipe.allocate = preset.allocate;
+  }
   for (const std::string& text : options.quantize)
     recipe.passes.push_back(compress::parse_quantize_option(text));
   if (has_budget) {
@@ -60,8 +70,6 @@ compress::Recipe recipe_of(const CompressCommand& options) {
       recipe.passes.push_back(
           compress::QuantizePass{.spec = "q4_0", .rounding = compress::Rounding::Gptq});
   }
-  HONE_REQUIRE(!options.plan || recipe.allocate.is_wanted(), "--plan",
-               "There is nothing to plan without --size or --bits.");
   if (!options.calib.empty()) recipe.calib_data = options.calib;
   if (options.tokens > 0) recipe.calib_tokens = options.tokens;
   if (options.requantize) recipe.requantize = true;
@@ -114,7 +122,8 @@ void add_compress(CLI::App& program, Context& context) {
                    concat("Quantization of the weights, for example q4_0:gptq; ",
                           compress::weight_format_forms(),
                           "; then :importance or :gptq, which need a calibration text; :noclip "
-                          "disables the search of scales"));
+                          "disables the search of scales, :percentile clips weights above the "
+                          "99.9th of each block instead"));
   verb->add_option("--lowrank", options->low_rank,
                    concat("Factorization of products into two thin matrices, for hone's format "
                           "only: ",
@@ -125,7 +134,7 @@ void add_compress(CLI::App& program, Context& context) {
       "a folder or JSON lines (default: the model writes one)");
   verb->add_option("--calib-tokens", options->tokens,
                    "Number of its tokens that are used (default: the recipe's, or 16384)")
-      ->check(CLI::Range(Index{1}, Index{1'000'000'000}));
+      ->check(CLI::Range(Index{2}, Index{1'000'000'000}));
   verb->add_option(
       "--size", options->size,
       "Size of the file, for example 90MB: hone measures how sensitive the model is "
@@ -134,12 +143,22 @@ void add_compress(CLI::App& program, Context& context) {
       ->check(CLI::Range(1.0, 32.0))
       ->excludes("--size");
   verb->add_flag("--plan", options->plan,
-                 "Only choose the formats for --size or --bits, and print the recipe");
+                 "Only forecast the size, memory and time; for --size or --bits also choose the "
+                 "formats, and print the recipe");
   verb->add_flag("--requantize", options->requantize,
                  "Decode matrices that are quantized already and quantize them again");
   verb->add_option("--tokenizer", options->tokenizer,
                    "Tokenizer to use instead of the model's own, if any");
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
+  verb->add_option("--preset", options->preset,
+                   "safe: 8 bits, rounded; small: about 4.5 bits with GPTQ, and more where the "
+                   "model is sensitive")
+      ->check(CLI::IsMember(std::vector<std::string>(compress::preset_names().begin(),
+                                                     compress::preset_names().end())))
+      ->excludes("--quantize")
+      ->excludes("--size")
+      ->excludes("--bits")
+      ->excludes("--recipe");
   verb->add_option(
       "--data", options->data,
       "Text for the quality card, which uses its held-out part; may be given several times "

@@ -45,6 +45,16 @@ void check_passes(const Model& model, Recipe recipe) {
   }
 }
 
+// Measures the model as it is in the end, if no pass has done so since it changed.
+void measure_last(Result& result, const Context& context) {
+  if (!context.quality) return;
+  for (auto record = result.passes.rbegin(); record != result.passes.rend(); ++record) {
+    if (record->status != Status::Applied) continue;
+    if (!record->quality) record->quality = context.quality(result.model);
+    return;
+  }
+}
+
 // Chooses formats for the model as it is now, or takes the choice of an interrupted run.
 void allocate_formats(Result& result, Context& context) {
   constexpr const char* kSaved = "allocation.json";
@@ -70,6 +80,10 @@ void check_recipe(const model_io::ModelFile& original, const Recipe& recipe) {
   check_passes(Model(original), recipe);
 }
 
+void plan_passes(const Recipe& recipe, std::vector<PlannedMatrix>& matrices) {
+  for (const PassOptions& options : recipe.passes) make_one(options, recipe)->plan(matrices);
+}
+
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context,
                 bool plan) {
   check_passes(Model(original), recipe);
@@ -78,6 +92,8 @@ Result compress(const model_io::ModelFile& original, const Recipe& recipe, Conte
   for (std::size_t i = 0; i < recipe.passes.size(); ++i) {
     throw_if_cancelled(context);
     context.pass = static_cast<Index>(i);
+    // Where every pass is kept, one measurement at the end serves all.
+    context.measures = recipe.gate.on_fail != OnFail::Keep || i + 1 == recipe.passes.size();
     if (result.recipe.allocate.is_wanted() &&
         std::holds_alternative<QuantizePass>(recipe.passes[i])) {
       allocate_formats(result, context);
@@ -90,6 +106,7 @@ Result compress(const model_io::ModelFile& original, const Recipe& recipe, Conte
       break;
     }
   }
+  measure_last(result, context);
   return result;
 }
 

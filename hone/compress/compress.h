@@ -20,6 +20,9 @@ struct Result {
 // model. Reads no weights.
 void check_recipe(const model_io::ModelFile& original, const Recipe& recipe);
 
+// What the recipe's passes would make of these matrices.
+void plan_passes(const Recipe& recipe, std::vector<PlannedMatrix>& matrices);
+
 // Runs the recipe's passes in order on a copy-on-write clone. The original is not changed. Formats
 // for a budget are chosen when the first pass that quantizes comes; if `plan` is true, the work
 // ends there.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/compress/pass.h"
 
+#include <cmath>
+
 #include "hone/core/check.h"
 
 namespace hone::compress {
@@ -40,6 +42,10 @@ Json to_json(const PassRecord& record) {
   }
   if (record.quality) out["quality"] = record.quality->card;
   return out;
+}
+
+Index PlannedMatrix::bytes() const {
+  return static_cast<Index>(std::ceil(static_cast<double>(rows * cols) * bits / 8));
 }
 
 void throw_if_cancelled(const Context& context) {

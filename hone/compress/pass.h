@@ -5,6 +5,7 @@
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "hone/compress/model.h"
 #include "hone/core/file/json_io.h"
@@ -55,11 +56,21 @@ struct Context {
   bool masks = true;           // whether the file to write leaves zeros out (core/format/bitmask.h)
   StepStore* steps = nullptr;  // finished steps of an interrupted run; null keeps none
   Index pass = 0;              // the place of the pass that runs, for `steps`
+  bool measures = true;        // whether the quality is measured after this pass
   std::stop_token stop = {};
 };
 
 // Throws Error{Cancelled} if a stop is requested.
 void throw_if_cancelled(const Context& context);
+
+// A matrix as it will be, for a forecast of sizes.
+struct PlannedMatrix {
+  const model_io::NamedMatrix* tensor;  // of the original
+  Index layer = -1;                     // its layer; -1 if it is in none
+  Index rows = 0, cols = 0;
+  double bits = 0;  // per weight, as stored
+  Index bytes() const;
+};
 
 class Pass {
  public:
@@ -67,6 +78,8 @@ class Pass {
   // Throws Error{InvalidArgument} if the pass cannot be applied to this model. Called for every
   // pass before the first one is applied.
   virtual void check(const Model& model) const = 0;
+  // What the pass would make of matrices that it names.
+  virtual void plan(std::vector<PlannedMatrix>& matrices) const = 0;
   // Changes `model` only when the record says applied.
   virtual PassRecord apply(Model& model, Context& context) = 0;
 };

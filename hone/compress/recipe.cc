@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 3> kOnFail{"skip", "stop", "keep"};
 constexpr std::array<std::string_view, 4> kKinds{"quantize", "prune", "structure", "lowrank"};
 static_assert(kKinds.size() == std::variant_size_v<PassOptions>);
 constexpr std::array<std::string_view, 3> kAlgorithms{"rtn", "importance", "gptq"};
+constexpr std::array<std::string_view, 2> kPresets{"safe", "small"};
+constexpr double kPercentile = 99.9;
 constexpr std::array<std::string_view, 3> kSaliencies{"magnitude", "wanda", "sparsegpt"};
 constexpr std::array<std::string_view, 3> kParts{"ffn", "heads", "layers"};
 constexpr std::array<std::string_view, 2> kDecompositions{"svd", "whitened"};
@@ -98,6 +100,7 @@ ConfigEntries entries_of(QuantizePass& pass) {
   return {format_entry("pass.spec", pass.spec),
           choice_of("pass.algo", kAlgorithms, pass.rounding),
           {"pass.clip", &pass.clip},
+          number("pass.percentile", pass.percentile, 100.0),
           {"pass.act_order", &pass.act_order},
           number("pass.damp", pass.damp, 1e3),
           choice("pass.act", kActivations, pass.act_int8 ? 0 : 1,
@@ -166,7 +169,7 @@ ConfigEntries entries_of(Recipe& recipe, Index& version) {
           {"calib.data", &recipe.calib_data},
           {.name = "calib.tokens",
            .field = &recipe.calib_tokens,
-           .check = in_range(recipe.calib_tokens, 1, Index{1'000'000'000})},
+           .check = in_range(recipe.calib_tokens, 2, Index{1'000'000'000})},
           {.name = "calib.window",
            .field = &recipe.calib_window,
            .check = in_range(recipe.calib_window, 2, Index{1'000'000})},
@@ -222,6 +225,21 @@ std::string_view name_of(Saliency saliency) {
 }
 std::string_view name_of(Part part) { return kParts[static_cast<std::size_t>(part)]; }
 
+std::span<const std::string_view> preset_names() { return kPresets; }
+
+Recipe make_preset(std::string_view name, bool gguf) {
+  check_choice("preset", name, kPresets);
+  Recipe recipe;
+  if (name == "safe") {
+    recipe.passes = {QuantizePass{.spec = gguf ? "q8_0" : "int8:row"}};
+    return recipe;
+  }
+  recipe.passes = {QuantizePass{.spec = gguf ? "q4_0" : "int4:g64", .rounding = Rounding::Gptq}};
+  recipe.allocate.bits = 4.5;
+  if (!gguf) recipe.allocate.formats = {"int3:g64", "int4:g64", "int5:g64", "int6:g64", "int8:row"};
+  return recipe;
+}
+
 QuantizePass* first_quantization(Recipe& recipe) {
   for (PassOptions& options : recipe.passes) {
     if (auto* const pass = std::get_if<QuantizePass>(&options)) return pass;
@@ -267,6 +285,8 @@ QuantizePass parse_quantize_option(std::string_view text) {
     const auto algorithm = std::ranges::find(kAlgorithms, part);
     if (part == "noclip") {
       pass.clip = false;
+    } else if (part == "percentile") {
+      pass.percentile = kPercentile;
     } else if (algorithm != kAlgorithms.end()) {
       pass.rounding = static_cast<Rounding>(algorithm - kAlgorithms.begin());
     } else {

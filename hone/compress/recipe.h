@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -32,6 +33,7 @@ struct QuantizePass {
   std::string spec = "int8:row";  // a name for parse_weight_format()
   Rounding rounding = Rounding::Rtn;
   bool clip = true;
+  double percentile = 0;  // if not 0, scales represent it of each block, in percent (FitOptions)
   bool act_int8 = true;   // whether products quantize their activations to int8 in groups of 32
   bool act_order = true;  // Gptq: columns with larger inputs are rounded first
   double damp = 0.01;     // Gptq: added to the diagonal, as a fraction of its mean
@@ -66,7 +68,7 @@ struct StructurePass {
   double ratio = 0.25;  // the fraction that is removed
   Index round_to = 32;  // Ffn: the remaining width is a multiple, where the width allows it
   bool repair = true;   // whether the product behind the part is fitted to what remains
-  double damp = 0.1;    // of the diagonal of the fit, which is added to it
+  double damp = 1;      // of the diagonal of the fit, which is added to it
   std::vector<std::string> apply{"*"}, except{};
 };
 
@@ -121,13 +123,18 @@ Recipe read_recipe(const std::filesystem::path& path);
 // TOML that parses back to the same recipe.
 std::string to_toml(const Recipe& recipe);
 
+// Recipes by name: "safe", 8 bits by rounding; "small", 4.5 bits with GPTQ, where hone measures
+// which matrices get more and which get less. `gguf` chooses among GGUF's formats.
+std::span<const std::string_view> preset_names();
+Recipe make_preset(std::string_view name, bool gguf);
+
 // The first pass that quantizes; null if there is none.
 QuantizePass* first_quantization(Recipe& recipe);
 // Whether a pass needs the inputs of layers.
 bool needs_calibration(const Recipe& recipe);
 
-// Parses a format with options: "int4:g32", "q4_0:gptq", "int8:row:noclip", "int4:g64:importance".
-// Throws Error{InvalidArgument} that lists the formats.
+// Parses a format with options: "int4:g32", "q4_0:gptq", "int8:row:noclip", "int8:row:percentile",
+// which is the 99.9th, "int4:g64:importance". Throws Error{InvalidArgument} that lists the formats.
 QuantizePass parse_quantize_option(std::string_view text);
 // Parses what is removed and how much: "magnitude:0.5", "magnitude:0.5:global", "wanda:0.5",
 // "sparsegpt:0.5", "ffn:0.25", "heads:0.33" or "layers:0.1", the last three also with ":norepair".

@@ -59,6 +59,7 @@ kind = "quantize"
 spec = "int4:g64:sym"
 algo = "gptq"
 clip = false
+percentile = 99.5
 act_order = false
 damp = 0.05
 act = "none"
@@ -119,6 +120,7 @@ TEST(Recipe, every_key_arrives) {
   EXPECT_EQ(pass.spec, "int4:g64:sym");
   EXPECT_EQ(pass.rounding, Rounding::Gptq);
   EXPECT_FALSE(pass.clip || pass.act_order);
+  EXPECT_EQ(pass.percentile, 99.5);
   EXPECT_EQ(pass.damp, 0.05);
   EXPECT_FALSE(pass.act_int8);
   EXPECT_EQ(pass.apply, (std::vector<std::string>{"model.layers.*"}));
@@ -230,8 +232,21 @@ TEST(QuantizeOption, takes_spec_algorithm_and_noclip_in_any_order) {
   EXPECT_THROW(parse_quantize_option("int4:gptqq"), Error);
   EXPECT_THROW(parse_quantize_option("int4:g7"), Error);
   EXPECT_THROW(parse_quantize_option("float"), Error) << "no pass makes it";
+  EXPECT_EQ(parse_quantize_option("int8:row:percentile").percentile, 99.9);
   EXPECT_EQ(parse_quantize_option("q4_0:gptq").rounding, Rounding::Gptq);
   EXPECT_EQ(parse_quantize_option("int3:g64:importance").rounding, Rounding::Importance);
+}
+
+TEST(Preset, is_a_recipe) {
+  for (const bool gguf : {false, true}) {
+    for (const std::string_view name : preset_names()) {
+      const Recipe recipe = make_preset(name, gguf);
+      EXPECT_EQ(to_toml(parse_recipe(to_toml(recipe), "r")), to_toml(recipe));
+      EXPECT_EQ(needs_calibration(recipe), name == "small");
+      EXPECT_EQ(recipe.allocate.is_wanted(), name == "small");
+    }
+  }
+  EXPECT_THAT(hone::test::refusal([] { make_preset("tiny", true); }), HasSubstr("safe or small"));
 }
 
 TEST(PruneOption, takes_a_method_and_a_fraction) {

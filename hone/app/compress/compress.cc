@@ -11,12 +11,15 @@
 #include "hone/app/compress/calibration.h"
 #include "hone/app/compress/card.h"
 #include "hone/compress/compress.h"
+#include "hone/compress/forecast.h"
 #include "hone/compress/step_store.h"
 #include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
 #include "hone/core/file/sha256.h"
+#include "hone/core/log.h"
 #include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
+#include "hone/core/text_format.h"
 #include "hone/core/version.h"
 #include "hone/data/text_source.h"
 #include "hone/model_io/factored_config.h"
@@ -123,6 +126,7 @@ class CompressRun {
 
  private:
   void open();
+  Json foresee(Index texts) const;
   // Reads or writes the calibration text, and opens the steps of an interrupted run.
   void prepare(CardMeter& meter);
   void write(const compress::Result& result, const CardText& text, CompressOutcome& outcome) const;
@@ -202,9 +206,29 @@ void CompressRun::write(const compress::Result& result, const CardText& text,
     fail(ErrorCategory::Internal, job_.model.string(), "The original changed during compression.");
 }
 
+// What the run will take; `texts` are those of the card that are known by now.
+Json CompressRun::foresee(Index texts) const {
+  const Index all = texts + (compress::needs_calibration(job_.recipe) ? 1 : 0);
+  const compress::Forecast forecast =
+      compress::forecast(*original_, job_.recipe, file_overhead(*original_, out_),
+                         job_.recipe.eval_tokens * all, executor_);
+  log_info(concat("compress: about ", format_bytes(forecast.file_bytes), " of weights, ",
+                  format_bytes(forecast.peak_bytes), " of memory and ", fixed(forecast.minutes, 1),
+                  " minutes"));
+  return {{"file_bytes", forecast.file_bytes},
+          {"peak_bytes", forecast.peak_bytes},
+          {"minutes", forecast.minutes}};
+}
+
 CompressOutcome CompressRun::run() {
   open();
   CardMeter meter(job_, out_, executor_);
+  CompressOutcome outcome;
+  outcome.document["forecast"] = foresee(std::ssize(meter.texts()));
+  if (job_.plan && !job_.recipe.allocate.is_wanted()) {
+    outcome.gates_held = true;
+    return outcome;
+  }
   source_ = hash_of(job_.model, original_->files());  // reads the whole model
   prepare(meter);
   compress::Context context{
@@ -223,7 +247,6 @@ CompressOutcome CompressRun::run() {
   const compress::Result& result = *made;
   compress::throw_if_cancelled(context);
 
-  CompressOutcome outcome;
   if (!result.allocation.is_null()) {
     outcome.document["allocation"] = result.allocation;
     outcome.document["allocation"]["recipe"] = compress::to_toml(result.recipe);
@@ -234,7 +257,7 @@ CompressOutcome CompressRun::run() {
   };
   outcome.gates_held =
       !has_status(compress::Status::Failed) && std::ranges::none_of(result.passes, &is_rolled_back);
-  if (job_.plan) return outcome;
+  if (job_.plan) return outcome;  // its steps stay for the run
   outcome.document.update({{"model", job_.model.string()},
                            {"out", job_.out.string()},
                            {"passes", passes_of(result)},

@@ -22,11 +22,16 @@ void add_card(const Json& card, std::string& text) {
 std::string to_table(const CompressOutcome& outcome) {
   const Json& document = outcome.document;
   std::string text;
+  const Json& forecast = document["forecast"];
+  text += concat("forecast: ", format_bytes(forecast["file_bytes"].get<Index>()), " of weights, ",
+                 format_bytes(forecast["peak_bytes"].get<Index>()), " of memory, ",
+                 fixed(forecast["minutes"].get<double>(), 1), " minutes\n");
   if (const auto plan = document.find("allocation"); plan != document.end()) {
     text += concat("allocation: ", format_bytes((*plan)["bytes"].get<Index>()),
                    ", predicted mean KL ", (*plan)["predicted_kl"].get<double>(), " nats\n");
     if (!document.contains("passes")) return text + (*plan)["recipe"].get<std::string>();
   }
+  if (!document.contains("passes")) return text;
   for (const Json& pass : document["passes"]) {
     text += concat(pass["name"].get<std::string>(), ": ", pass["status"].get<std::string>(), " (",
                    escape_controls(pass["reason"].get<std::string>()), ")\n  ",

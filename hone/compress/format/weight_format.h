@@ -40,6 +40,9 @@ struct EncodedMatrix {
 
 struct FitOptions {
   bool clip = true;  // whether scales are searched for; if false, the extremes are represented
+  // If not 0: instead of a search, scales represent this percentile of the sizes |w| of a block,
+  // and larger weights are clipped.
+  double percentile = 0;
 };
 
 // A stored format of weight matrices, split into the three steps of every method: scales are fitted

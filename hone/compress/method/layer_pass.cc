@@ -86,6 +86,16 @@ std::vector<Index> matrices_of(const Model& model, Index layer,
   return found;
 }
 
+std::vector<Index> products_with(const Model& model, Index layer, FunctionRef<bool(Index)> wanted) {
+  const auto products = model_io::layer_products(model.architecture(), layer);
+  std::vector<Index> found;
+  for (std::size_t p = 0; p < products.size(); ++p) {
+    if (std::ranges::any_of(matrices_of(model, layer, products[p]), wanted))
+      found.push_back(static_cast<Index>(p));
+  }
+  return found;
+}
+
 void for_matrices(const Model& model, Index layer, const model_io::LayerProduct& product,
                   const kernels::Gram* inputs, Executor& executor, VisitMatrices visit) {
   const std::vector<Index> all = matrices_of(model, layer, product);
@@ -185,7 +195,7 @@ void finish_pass(const Gate& gate, bool times, const Model& before, Model& model
     return;
   }
   if (times) time_products(before, model, context, record);
-  if (context.quality) record.quality = context.quality(model);
+  if (context.quality && context.measures) record.quality = context.quality(model);
   apply_gate(gate, record);
   if (record.status != Status::Applied) model = before;
 }

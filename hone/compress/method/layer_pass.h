@@ -41,6 +41,10 @@ Json kept_row(const model_io::NamedMatrix& tensor, const std::string& reason);
 std::vector<Index> matrices_of(const Model& model, Index layer,
                                const model_io::LayerProduct& product);
 
+// The products of a layer that have a matrix for which `wanted` is true; it gets the position in
+// model.tensors().
+std::vector<Index> products_with(const Model& model, Index layer, FunctionRef<bool(Index)> wanted);
+
 // Calls visit(inputs, matrices) for the matrices of a product that share inputs, whose second
 // moments are null if `inputs` is: all of them, or of a projected product first the one that
 // projects, then those that read what it makes, as it is by then.

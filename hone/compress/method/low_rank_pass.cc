@@ -32,6 +32,7 @@ class FactorPass final : public LayerPass {
         selection_{recipe.keep_float, options.apply, options.except} {}
 
   void check(const Model& model) const override;
+  void plan(std::vector<PlannedMatrix>& matrices) const override;
 
  protected:
   bool needs_inputs() const override { return options_.whitened; }
@@ -82,6 +83,19 @@ void FactorPass::check(const Model& model) const {
       if (!matrices(model, layer, product, &reason).empty()) return;
   }
   fail_argument("lowrank", concat("Nothing would change: ", reason));
+}
+
+// By each matrix, which does not know that its product shares the first factor; a loss tells
+// nothing before it is measured.
+void FactorPass::plan(std::vector<PlannedMatrix>& matrices) const {
+  for (PlannedMatrix& planned : matrices) {
+    if (!selection_.names(*planned.tensor) || role_of(*planned.tensor) != Role::Linear) continue;
+    const double rank = options_.rank > 0 ? static_cast<double>(options_.rank)
+                                          : options_.ratio * static_cast<double>(planned.cols);
+    const double share =
+        rank / static_cast<double>(planned.cols) + rank / static_cast<double>(planned.rows);
+    if (rank > 0 && share < 1) planned.bits *= share;
+  }
 }
 
 std::vector<Index> FactorPass::products_to_observe(const Model& model, Index layer) const {

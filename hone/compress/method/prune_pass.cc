@@ -49,6 +49,7 @@ class ZeroPass final : public LayerPass {
         selection_{recipe.keep_float, options.apply, options.except} {}
 
   void check(const Model& model) const override;
+  void plan(std::vector<PlannedMatrix>& matrices) const override;
 
  protected:
   bool needs_inputs() const override { return options_.saliency != Saliency::Magnitude; }
@@ -108,18 +109,18 @@ void ZeroPass::check(const Model& model) const {
                                 " matrices that this pass names would change: ", example, "."));
 }
 
-std::vector<Index> ZeroPass::products_to_observe(const Model& model, Index layer) const {
-  const auto products = model_io::layer_products(model.architecture(), layer);
-  std::vector<Index> found;
-  for (std::size_t p = 0; p < products.size(); ++p) {
-    const std::vector<Index> matrices = matrices_of(model, layer, products[p]);
-    const bool any = std::ranges::any_of(matrices, [&](Index at) {
-      const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
-      return is_wanted(tensor) && reason_to_keep(tensor).empty();
-    });
-    if (any) found.push_back(static_cast<Index>(p));
+void ZeroPass::plan(std::vector<PlannedMatrix>& matrices) const {
+  for (PlannedMatrix& planned : matrices) {
+    if (is_wanted(*planned.tensor) && reason_to_keep(*planned.tensor).empty())
+      planned.bits = std::min(planned.bits, 1 + (1 - options_.sparsity) * planned.bits);
   }
-  return found;
+}
+
+std::vector<Index> ZeroPass::products_to_observe(const Model& model, Index layer) const {
+  return products_with(model, layer, [&](Index at) {
+    const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
+    return is_wanted(tensor) && reason_to_keep(tensor).empty();
+  });
 }
 
 // Finds the size below which weights of all matrices go, and how ties are shared among them.

@@ -32,8 +32,10 @@ std::string reason_of_size(const NamedMatrix& tensor, const WeightFormat& format
 }
 
 std::string name_of_pass(const QuantizePass& options) {
-  return concat("quantize ", parse_weight_format(options.spec)->name(), " ",
-                name_of(options.rounding), options.clip ? "" : " noclip");
+  return concat(
+      "quantize ", parse_weight_format(options.spec)->name(), " ", name_of(options.rounding),
+      options.clip ? "" : " noclip",
+      options.percentile > 0 ? concat(" percentile ", options.percentile) : std::string());
 }
 
 class RoundPass final : public LayerPass {
@@ -46,6 +48,7 @@ class RoundPass final : public LayerPass {
         format_(parse_weight_format(options.spec)) {}
 
   void check(const Model& model) const override;
+  void plan(std::vector<PlannedMatrix>& matrices) const override;
 
  protected:
   bool needs_inputs() const override { return options_.rounding != Rounding::Rtn; }
@@ -156,13 +159,24 @@ void RoundPass::check(const Model& model) const {
   check_use(model);
 }
 
+void RoundPass::plan(std::vector<PlannedMatrix>& matrices) const {
+  for (PlannedMatrix& planned : matrices) {
+    FormatPointer format = format_of(*planned.tensor);
+    if (format == nullptr || (is_quantized(*planned.tensor) && !recipe_.requantize)) continue;
+    format = format_for_columns(format, planned.cols);
+    if (format->takes(planned.cols))
+      planned.bits = std::min(planned.bits, format->bits_per_weight(planned.rows, planned.cols));
+  }
+}
+
 // With error feedback, unless plain rounding has the smaller error of outputs.
 EncodedMatrix RoundPass::encode(const WeightFormat& format, const WeightMatrix& matrix,
                                 const Inputs& inputs, Context& context, Json& evidence) const {
   const std::vector<float> importance =
       inputs.gram != nullptr ? importance_of(*inputs.gram) : std::vector<float>();
   const std::vector<BlockScales> scales =
-      fit_matrix(format, matrix, importance, {.clip = options_.clip}, context.executor);
+      fit_matrix(format, matrix, importance,
+                 {.clip = options_.clip, .percentile = options_.percentile}, context.executor);
   EncodedMatrix rounded = round_matrix(format, matrix, scales, context.executor);
   std::string algorithm = inputs.gram != nullptr ? "importance" : "rtn";
   if (inputs.feedback != nullptr) {
@@ -232,17 +246,10 @@ void RoundPass::quantize_tensor(Model& model, Index at, const Inputs& inputs, Co
 }
 
 std::vector<Index> RoundPass::products_to_observe(const Model& model, Index layer) const {
-  const auto products = model_io::layer_products(model.architecture(), layer);
-  std::vector<Index> found;
-  for (std::size_t p = 0; p < products.size(); ++p) {
-    const std::vector<Index> matrices = matrices_of(model, layer, products[p]);
-    const bool any = std::ranges::any_of(matrices, [&](Index at) {
-      const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
-      return is_wanted(model, at) && reason_to_keep(tensor, *format_of(tensor)).empty();
-    });
-    if (any) found.push_back(static_cast<Index>(p));
-  }
-  return found;
+  return products_with(model, layer, [&](Index at) {
+    const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
+    return is_wanted(model, at) && reason_to_keep(tensor, *format_of(tensor)).empty();
+  });
 }
 
 void RoundPass::change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,

@@ -101,12 +101,26 @@ std::shared_ptr<const WeightFormat> format_for(std::shared_ptr<const WeightForma
   return wide;
 }
 
+// The scales of one block.
+void fit_block(const WeightFormat& format, std::span<const float> block,
+               std::span<const float> importance, const FitOptions& options, BlockScales& scales) {
+  if (options.percentile == 0) return format.fit(block, importance, options, scales);
+  std::vector<float> sizes(block.size()), clipped(block.begin(), block.end());
+  std::ranges::transform(block, sizes.begin(), [](float x) { return std::abs(x); });
+  const auto last = static_cast<double>(sizes.size() - 1);
+  const auto rank = static_cast<std::ptrdiff_t>(std::llround(options.percentile / 100 * last));
+  std::ranges::nth_element(sizes, sizes.begin() + rank);
+  const float limit = sizes[static_cast<std::size_t>(rank)];
+  for (float& value : clipped) value = std::clamp(value, -limit, limit);
+  format.fit(clipped, importance, {.clip = false}, scales);
+}
+
 std::vector<BlockScales> fit_matrix(const WeightFormat& format, const WeightMatrix& matrix,
                                     std::span<const float> importance, const FitOptions& options,
                                     Executor& executor) {
   if (format.spans_rows()) {
     std::vector<BlockScales> one(1);
-    format.fit(matrix.values, repeat(importance, matrix.rows), options, one.front());
+    fit_block(format, matrix.values, repeat(importance, matrix.rows), options, one.front());
     return one;
   }
   const Index blocks = blocks_per_row(format, matrix.cols);
@@ -116,7 +130,7 @@ std::vector<BlockScales> fit_matrix(const WeightFormat& format, const WeightMatr
       auto to = scales.begin() + row * blocks;
       for_blocks(format, matrix.row(row), [&](std::span<const float> block, std::size_t first) {
         const auto part = importance.empty() ? importance : importance.subspan(first, block.size());
-        format.fit(block, part, options, *to++);
+        fit_block(format, block, part, options, *to++);
       });
     }
   });

@@ -81,6 +81,7 @@ class WidthPass final : public LayerPass {
         selection_{recipe.keep_float, options.apply, options.except} {}
 
   void check(const Model& model) const override;
+  void plan(std::vector<PlannedMatrix>& matrices) const override;
 
  protected:
   bool needs_inputs() const override { return true; }
@@ -158,6 +159,18 @@ void WidthPass::check(const Model& model) const {
   HONE_REQUIRE(named > 0, "structure", "No matrix is named by this pass.");
   fail_argument("structure", concat("None of the ", named,
                                     " matrices that this pass names would change: ", example, "."));
+}
+
+void WidthPass::plan(std::vector<PlannedMatrix>& matrices) const {
+  for (PlannedMatrix& planned : matrices) {
+    const std::string& name = planned.tensor->name;
+    const bool reads = name.ends_with(is_ffn() ? "down_proj.weight" : "o_proj.weight");
+    const bool makes = is_ffn()
+                           ? name.ends_with("gate_proj.weight") || name.ends_with("up_proj.weight")
+                           : name.ends_with("q_proj.weight");
+    Index& width = reads ? planned.cols : planned.rows;
+    if (reads || makes) width -= std::llround(options_.ratio * static_cast<double>(width));
+  }
 }
 
 std::vector<Index> WidthPass::products_to_observe(const Model& model, Index layer) const {
@@ -297,6 +310,13 @@ class DepthPass final : public Pass {
     if (a.inverse_layer_scale)
       fail_unsupported("structure layers",
                        "This model divides scores by the place of their layer.");
+  }
+
+  void plan(std::vector<PlannedMatrix>& matrices) const override {
+    Index layers = 0;
+    for (const PlannedMatrix& one : matrices) layers = std::max(layers, one.layer + 1);
+    const Index left = layers - std::llround(options_.ratio * static_cast<double>(layers));
+    std::erase_if(matrices, [left](const PlannedMatrix& one) { return one.layer >= left; });
   }
 
   PassRecord apply(Model& model, Context& context) override {

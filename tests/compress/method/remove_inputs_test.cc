@@ -95,7 +95,7 @@ TEST(RemoveInputs, refits_what_remains) {
     const Index gone = options.unit * options.groups * options.removed;
     ASSERT_EQ(std::ssize(out.kept), p.cols - gone);
     EXPECT_TRUE(std::ranges::is_sorted(out.kept));
-    const std::vector<double> want = refit(p, out.kept, 0.1);
+    const std::vector<double> want = refit(p, out.kept, 1);
     for (std::size_t i = 0; i < want.size(); ++i)
       ASSERT_NEAR(out.weights[i], want[i], 1e-4 * (1 + std::abs(want[i])));
     std::vector<double> bare;
@@ -105,7 +105,7 @@ TEST(RemoveInputs, refits_what_remains) {
     const double size = loss_of(p, {}, {});
     EXPECT_NEAR(out.error, loss_of(p, out.kept, wide(out.weights)) / size, 1e-5);
     EXPECT_NEAR(out.error_unrepaired, loss_of(p, out.kept, bare) / size, 1e-5);
-    EXPECT_LT(out.error, 0.5 * out.error_unrepaired);
+    EXPECT_LT(out.error, 0.8 * out.error_unrepaired);
   }
 }
 

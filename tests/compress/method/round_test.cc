@@ -161,5 +161,51 @@ TEST(SignalToNoise, is_six_decibels_a_bit_plus_the_formula) {
       signal_to_noise_db({zeros, 1, 32, "w"}, quantize(zeros, 1, 32, "int8:row").stored)));
 }
 
+// 1000 weights of sizes 1, 2, … 1000: the scale of 8 bits represents the chosen one.
+TEST(Round, clips_at_a_percentile) {
+  std::vector<float> values;
+  for (int i = 1; i <= 1000; ++i) values.push_back(static_cast<float>(i % 2 == 0 ? i : -i));
+  const WeightMatrix matrix{values, 1, 1000, "w"};
+  const auto format = parse_weight_format("int8:row");
+  for (const double percentile : {50.0, 90.0, 99.9, 100.0}) {
+    const auto scales =
+        fit_matrix(*format, matrix, {}, {.percentile = percentile}, serial_executor());
+    const double limit = 1 + std::round(percentile / 100 * 999);
+    EXPECT_NEAR(scales[0].d, limit / 127, 1e-4 * limit);
+    const auto out = decoded(round_matrix(*format, matrix, scales, serial_executor()));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_LE(std::abs(out[i]), limit * 1.0001) << percentile;
+  }
+}
+
+TEST(Round, stores_new_values_in_the_type_of_a_matrix) {
+  const auto values = normals(6 * 64, 3), others = normals(4 * 32, 4);
+  const WeightMatrix smaller{others, 4, 32, "w"};
+  for (const Dtype dtype : {Dtype::Float32, Dtype::Float16, Dtype::BFloat16}) {
+    StoredMatrix like;
+    like.dtype = dtype;
+    const EncodedMatrix out = store_like(like, smaller, serial_executor());
+    EXPECT_EQ(out.stored.dtype, dtype);
+    const auto back = decoded(out);
+    for (std::size_t i = 0; i < back.size(); ++i) {
+      const float want = dtype == Dtype::Float32   ? others[i]
+                         : dtype == Dtype::Float16 ? f16_to_float(float_to_f16(others[i]))
+                                                   : bf16_to_float(float_to_bf16(others[i]));
+      EXPECT_EQ(back[i], want);
+    }
+  }
+  for (const char* name : {"int4:g32", "int8:row", "q4_0", "q8_0"}) {
+    const EncodedMatrix like = quantize(values, 6, 64, name);
+    const EncodedMatrix out = store_like(like.stored, smaller, serial_executor());
+    EXPECT_EQ(out.stored.rows, 4);
+    EXPECT_EQ(out.stored.layout, like.stored.layout);
+    EXPECT_EQ(decoded(out), decoded(quantize(others, 4, 32, name))) << name;
+  }
+  StoredMatrix half;
+  half.dtype = Dtype::Float16;
+  const std::vector<float> huge{1e6f};
+  EXPECT_THROW(store_like(half, {huge, 1, 1, "w"}, serial_executor()), Error);
+}
+
 }  // namespace
 }  // namespace hone::compress

@@ -121,7 +121,8 @@ struct Orchard {
             {.name = "tree.grafts", .field = &tree.grafts}};
   }
   ConfigLists lists() {
-    ConfigList list{.name = "tree", .append = [this] { return entries(trees.emplace_back()); }};
+    ConfigList list{.name = "tree",
+                    .append = [this](const std::string&) { return entries(trees.emplace_back()); }};
     for (Tree& tree : trees) list.items.push_back(entries(tree));
     return {list};
   }
@@ -161,6 +162,35 @@ TEST(ConfigTable, checks_what_it_reads_and_what_must_be_there) {
   Orchard orchard;
   EXPECT_THAT(refusal([&] { set_entry(orchard.entries(), "rows=0"); }),
               HasSubstr("1 to 9 for rows, got 0"));
+}
+
+// Tables of different kinds have different keys.
+TEST(ConfigTable, reads_tables_of_several_kinds) {
+  constexpr std::array<std::string_view, 2> kKinds{"bed", "path"};
+  std::string kind, plant;
+  Index width = 0;
+  const ConfigList parts{
+      .name = "part",
+      .append =
+          [&](const std::string& one) {
+            ConfigEntries entries{{.name = "part.kind", .field = &kind, .required = true}};
+            if (one == "bed") entries.push_back({.name = "part.plant", .field = &plant});
+            if (one == "path") entries.push_back({.name = "part.width", .field = &width});
+            return entries;
+          },
+      .kind = "kind",
+      .kinds = kKinds};
+  const auto read = [&](std::string_view toml) { read_entries({}, toml, "p.toml", {parts}); };
+  read("[[part]]\nkind = \"path\"\nwidth = 3\n[[part]]\nplant = \"rose\"\nkind = \"bed\"\n");
+  EXPECT_EQ(width, 3);
+  EXPECT_EQ(plant, "rose");
+  EXPECT_EQ(kind, "bed");
+  const auto complaint = [&](std::string_view toml) { return refusal([&] { read(toml); }); };
+  EXPECT_THAT(complaint("[[part]]\nkind = \"bed\"\nwidth = 3\n"), HasSubstr("part.width"));
+  EXPECT_THAT(complaint("\n[[part]]\nkind = \"pond\"\n"),
+              HasSubstr("[p.toml:3] expected bed or path for part.kind, got \"pond\""));
+  EXPECT_THAT(complaint("[[part]]\nkind = 2\n"), HasSubstr("bed or path for part.kind"));
+  EXPECT_THAT(complaint("[[part]]\nwidth = 2\n"), HasSubstr("The key part.kind is missing."));
 }
 
 TEST(ConfigTable, an_unknown_key_without_a_near_one_gets_the_keys_beside_it) {

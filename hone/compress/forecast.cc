@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/compress/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "hone/compress/compress.h"
+#include "hone/core/machine/clock.h"
+#include "hone/infer/capture.h"
+#include "hone/kernels/linalg/triangular.h"
+#include "hone/model_io/tensor_plan.h"
+
+namespace hone::compress {
+namespace {
+
+using model_io::LayerProduct;
+
+constexpr Index kProbeTokens = 128;
+constexpr Index kDoubleBytes = 8, kFloatBytes = 4;
+
+// Seconds of the work, measured here and now.
+struct Speeds {
+  double layer = 0;       // of one token in one layer
+  double head = 0;        // of one token's logits
+  double double_ops = 0;  // multiplications in f64
+};
+
+template <class Work>
+double seconds_of(const Work& work) {
+  const TimeNs begin = steady_clock().now_ns();
+  work();
+  return static_cast<double>(steady_clock().now_ns() - begin) * 1e-9;
+}
+
+Speeds measure_speeds(const model_io::ModelFile& model, Executor& executor) {
+  const model_io::Architecture& a = model.architecture();
+  const Index tokens = std::min(kProbeTokens, a.context);
+  std::vector<std::vector<text::TokenId>> texts(1);
+  for (Index i = 0; i < tokens; ++i)
+    texts[0].push_back(static_cast<text::TokenId>(i % a.vocab_size));
+  infer::LayerWalk walk(model, texts, infer::Activations::Int8, executor);
+  walk.advance(0, model);  // touches the pages of the layer
+  Speeds speeds;
+  const auto count = static_cast<double>(tokens);
+  speeds.layer = seconds_of([&] { walk.advance(0, model); }) / count;
+  const Index rows = std::min(walk.logit_rows(), tokens);
+  walk.logits(0, rows);
+  speeds.head = seconds_of([&] { walk.logits(0, rows); }) / static_cast<double>(rows);
+  constexpr Index kSide = 384;
+  const std::vector<double> m(kSide * kSide, 1e-3);
+  std::vector<double> c(m.size());
+  const auto multiply = [&] {
+    kernels::subtract_product({.a = m.data(),
+                               .a_stride = kSide,
+                               .b = m.data(),
+                               .b_stride = kSide,
+                               .c = c.data(),
+                               .c_stride = kSide,
+                               .rows = kSide,
+                               .cols = kSide,
+                               .depth = kSide},
+                              executor);
+  };
+  multiply();
+  speeds.double_ops = seconds_of(multiply) / std::pow(kSide, 3);
+  return speeds;
+}
+
+// The multiplications of each kind of pass for a product, beyond running the text.
+double work_of(const QuantizePass& pass, const LayerProduct& p) {
+  const auto k = static_cast<double>(p.inputs), n = static_cast<double>(p.outputs);
+  return pass.rounding == Rounding::Gptq ? k * k * (0.5 * n + 0.5 * k) : 0;
+}
+double work_of(const PrunePass& pass, const LayerProduct& p) {
+  const auto k = static_cast<double>(p.inputs), n = static_cast<double>(p.outputs);
+  return pass.saliency == Saliency::SparseGpt ? k * k * (0.5 * n + 0.5 * k) : 0;
+}
+double work_of(const StructurePass& pass, const LayerProduct& p) {
+  const auto k = static_cast<double>(p.inputs), n = static_cast<double>(p.outputs);
+  const bool reads = p.name == (pass.part == Part::Ffn ? "mlp.down_proj" : "self_attn.o_proj");
+  return reads && pass.repair ? k * k * (1.5 * k + pass.ratio * (n + k)) : 0;
+}
+double work_of(const LowRankPass&, const LayerProduct& p) {
+  const auto least = static_cast<double>(std::min(p.inputs, p.outputs));
+  return 12 * least * least * least;
+}
+
+double tokens_of(const QuantizePass& pass, double tokens) {
+  return pass.rounding == Rounding::Rtn ? 0 : 2 * tokens;
+}
+double tokens_of(const PrunePass& pass, double tokens) {
+  return pass.saliency == Saliency::Magnitude ? 0 : 2 * tokens;
+}
+double tokens_of(const StructurePass& pass, double tokens) {
+  return pass.part == Part::Layers ? 0 : 2 * tokens;
+}
+double tokens_of(const LowRankPass& pass, double tokens) { return pass.whitened ? 2 * tokens : 0; }
+
+class Forecaster {
+ public:
+  Forecaster(const model_io::ModelFile& model, const Recipe& recipe, Executor& executor)
+      : model_(model),
+        recipe_(recipe),
+        a_(model.architecture()),
+        speeds_(measure_speeds(model, executor)) {}
+
+  Index bytes() const;
+  Index peak(Index file_bytes) const;
+  double seconds(Index card_tokens) const;
+
+ private:
+  double layers() const { return static_cast<double>(a_.layers); }
+  double calibration_tokens() const { return static_cast<double>(recipe_.calib_tokens); }
+
+  const model_io::ModelFile& model_;
+  const Recipe& recipe_;
+  const model_io::Architecture& a_;
+  Speeds speeds_;
+};
+
+Index Forecaster::bytes() const {
+  if (recipe_.allocate.size_mb > 0) return static_cast<Index>(recipe_.allocate.size_mb * 1e6);
+  std::vector<PlannedMatrix> matrices;
+  for (const model_io::NamedMatrix& tensor : model_.tensors()) {
+    const StoredMatrix& matrix = tensor.matrix;
+    const double bits = 8.0 * static_cast<double>(matrix.stored_bytes()) /
+                        static_cast<double>(matrix.rows * matrix.cols);
+    PlannedMatrix planned{&tensor, -1, matrix.rows, matrix.cols, bits};
+    for (Index layer = 0; layer < a_.layers && planned.layer < 0; ++layer)
+      if (tensor.name.starts_with(model_io::layer_name(layer, ""))) planned.layer = layer;
+    matrices.push_back(planned);
+  }
+  plan_passes(recipe_, matrices);
+  Index total = 0;
+  for (const PlannedMatrix& matrix : matrices) {
+    const bool has_budget = recipe_.allocate.bits > 0 && !matrix.tensor->is_vector;
+    PlannedMatrix counted = matrix;
+    if (has_budget) counted.bits = std::min(counted.bits, recipe_.allocate.bits);
+    total += counted.bytes();
+  }
+  return total;
+}
+
+// The largest of the phases: the text with the moments and factors of one layer, or both models
+// side by side.
+Index Forecaster::peak(Index file_bytes) const {
+  Index moments = 0, largest = 0, layer_weights = 0;
+  for (const LayerProduct& product : model_io::layer_products(a_)) {
+    moments += kDoubleBytes * product.inputs * product.inputs;
+    largest = std::max(largest, kDoubleBytes * product.inputs * product.inputs);
+    layer_weights += kFloatBytes * product.inputs * product.outputs;
+  }
+  const Index stream = kFloatBytes * recipe_.calib_tokens * a_.hidden_size;
+  const Index calibration = needs_calibration(recipe_)
+                                ? stream + moments + 3 * largest + 3 * layer_weights + file_bytes
+                                : layer_weights + file_bytes;
+  return std::max(calibration, model_.file_bytes() + file_bytes + (Index{64} << 20));
+}
+
+double Forecaster::seconds(Index card_tokens) const {
+  double seconds = 0;
+  const double pass_over_model = speeds_.layer * layers() + speeds_.head;
+  for (const PassOptions& options : recipe_.passes) {
+    std::visit(
+        [&](const auto& pass) {
+          seconds += tokens_of(pass, calibration_tokens()) * speeds_.layer * layers();
+          for (Index layer = 0; layer < a_.layers; ++layer)
+            for (const LayerProduct& product : model_io::layer_products(a_, layer))
+              seconds += work_of(pass, product) * speeds_.double_ops;
+        },
+        options);
+    if (const auto* const part = std::get_if<StructurePass>(&options);
+        part != nullptr && part->part == Part::Layers)
+      seconds += part->ratio * layers() * 512 *
+                 (speeds_.layer * layers() * layers() / 2 + layers() * speeds_.head);
+    seconds += 2 * static_cast<double>(card_tokens) * pass_over_model;
+  }
+  if (recipe_.allocate.is_wanted()) {
+    // Each of four groups of each layer is measured through the layers behind it.
+    const double groups = 4 * layers();
+    seconds += static_cast<double>(recipe_.allocate.tokens) * groups *
+               (speeds_.layer * layers() / 2 + speeds_.head);
+  }
+  if (needs_calibration(recipe_) && recipe_.calib_data.empty())
+    seconds +=
+        2 * calibration_tokens() * pass_over_model;  // in a batch, which is slower than reading
+  return seconds;
+}
+
+}  // namespace
+
+Forecast forecast(const model_io::ModelFile& original, const Recipe& recipe, Index file_overhead,
+                  Index card_tokens, Executor& executor) {
+  const Forecaster forecaster(original, recipe, executor);
+  Forecast out;
+  out.file_bytes = forecaster.bytes() + (recipe.allocate.size_mb > 0 ? 0 : file_overhead);
+  out.peak_bytes = forecaster.peak(out.file_bytes);
+  out.minutes = forecaster.seconds(card_tokens) / 60;
+  return out;
+}
+
+}  // namespace hone::compress
