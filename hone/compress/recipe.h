@@ -68,7 +68,7 @@ struct StructurePass {
   double ratio = 0.25;  // the fraction that is removed
   Index round_to = 32;  // Ffn: the remaining width is a multiple, where the width allows it
   bool repair = true;   // whether the product behind the part is fitted to what remains
-  double damp = 1;      // of the diagonal of the fit, which is added to it
+  double damp = 0.3;    // of the diagonal of the fit, which is added to it
   std::vector<std::string> apply{"*"}, except{};
 };
 

@@ -221,7 +221,6 @@ TEST_F(Compress, refuses_budgets_that_it_cannot_keep) {
   expect_refusal(start + Arguments{"--bits", "1.5"}, 2, "at least");
   for (const char* size : {"0MB", "-1MB", "90", "MB", "1TB", "nanMB", "1e99GB"})
     expect_refusal(start + Arguments{"--size", size}, 2, "90MB");
-  expect_refusal(start + Arguments{"--plan", "--quantize", "q4_0"}, 2, "--size");
   expect_refusal(start, 2, "--quantize");
   expect_refusal(start + Arguments{"--bits", "4", "--size", "1MB"}, 2);
   EXPECT_FALSE(fs::exists(out));
@@ -310,6 +309,67 @@ TEST_F(Compress, carries_what_the_model_says_of_itself) {
   for (const char* key : {"name", "license", "chat_template"}) EXPECT_EQ(before[key], after[key]);
   EXPECT_EQ(after["license"], "apache-2.0");
   EXPECT_EQ(after["chat_template"], true);
+}
+
+TEST_F(Compress, writes_pruned_models_as_folders_and_gguf_that_other_programs_open) {
+  const std::string model = write_tiny_model();
+  const Json folder = json_of({"compress", model, "-o", path("small"), "--to", "hf", "--prune",
+                               "ffn:0.5", "--prune", "heads:0.5", "--calib-tokens", "256"});
+  ASSERT_EQ(folder["passes"].size(), 2u);
+  EXPECT_TRUE(folder["passes"][0]["quality"].is_null()) << "measured once, at the end";
+  EXPECT_FALSE(folder["passes"][1]["quality"].is_null());
+  const Json config = read_json_file(path("small") + "/config.json");
+  EXPECT_EQ(config["architectures"][0], "LlamaForCausalLM");
+  EXPECT_EQ(config["intermediate_size"], 20);
+  EXPECT_EQ(config["num_attention_heads"], 2);
+  EXPECT_FALSE(config.contains("layer_intermediate_sizes"));
+  const Json gguf = json_of({"compress", model, "-o", path("small.gguf"), "--prune", "ffn:0.5",
+                             "--prune", "heads:0.5", "--calib-tokens", "256"});
+  EXPECT_NEAR(gguf["quality"]["kl_mean"].get<double>(), folder["quality"]["kl_mean"].get<double>(),
+              1e-4);
+  EXPECT_EQ(folder["quality"]["layers"].size(), 3u);
+  EXPECT_EQ(folder["quality"]["other_texts"].size(), 0u);
+  for (const char* key : {"resident_bytes", "file_bytes"}) EXPECT_GT(gguf["sizes"][key], 0) << key;
+}
+
+TEST_F(Compress, forecasts_and_writes_nothing_with_plan) {
+  const std::string model = write_tiny_model();
+  for (const Arguments& more : std::vector<Arguments>{{"--quantize", "int8:row"},
+                                                      {"--preset", "safe"},
+                                                      {"--prune", "wanda:0.5"},
+                                                      {"--lowrank", "svd:rank=16"}}) {
+    const Json plan = json_of(Arguments{"compress", model, "-o", path("small"), "--plan"} + more);
+    const Json made =
+        json_of(Arguments{"compress", model, "-o", path("made"), "--calib-tokens", "256"} + more);
+    const auto forecast = plan["forecast"]["file_bytes"].get<double>();
+    EXPECT_NEAR(forecast / made["sizes"]["file_bytes"].get<double>(), 1, 0.35) << more[1];
+    EXPECT_GT(plan["forecast"]["peak_bytes"], 0);
+    EXPECT_GE(plan["forecast"]["minutes"], 0);
+    EXPECT_FALSE(plan.contains("passes"));
+    EXPECT_FALSE(fs::exists(path("small")));
+    EXPECT_FALSE(fs::exists(path("small.resume")));
+    fs::remove_all(path("made"));
+  }
+}
+
+TEST_F(Compress, says_what_cannot_be_combined) {
+  const std::string model = write_tiny_model();
+  const auto refuse = [&](const Arguments& more, int status, const char* what) {
+    expect_refusal(Arguments{"compress", model, "-o", path("small")} + more, status, what);
+    EXPECT_FALSE(fs::exists(path("small.resume")));
+  };
+  expect_refusal({"compress", model, "-o", path("x.gguf"), "--lowrank", "svd:0.5"}, 4,
+                 "factored products");
+  refuse({"--prune", "ffn:0"}, 2, "between 0 and 1");
+  refuse({"--prune", "taylor:0.5"}, 2, "magnitude:S");
+  refuse({"--lowrank", "svd"}, 2, "svd:R");
+  refuse({"--preset", "huge", "--bits", "4"}, 2, "huge");
+  write_text_file(path("r.toml"),
+                  "version = 1\n[[pass]]\nkind = \"lowrank\"\nrank = 16\n[[pass]]\nkind = "
+                  "\"structure\"\n");
+  refuse({"--recipe", path("r.toml")}, 2, "before its products are factored");
+  write_text_file(path("r.toml"), "version = 1\n[[pass]]\nkind = \"lowrank\"\n");
+  refuse({"--recipe", path("r.toml")}, 2, "one of rank, ratio and loss");
 }
 
 // A run that was killed after some layers continues, and its weights have the same bytes.

@@ -215,6 +215,25 @@ TEST_P(Families, is_factored_and_its_factors_are_quantized) {
   }
 }
 
+TEST_P(Families, is_pruned_and_factored_before_formats_are_chosen) {
+  Recipe recipe;
+  recipe.gate.on_fail = OnFail::Keep;
+  recipe.allocate.bits = 6;
+  recipe.allocate.formats = {"int3:g16", "int4:g16", "int6:g16", "int8:row"};
+  recipe.passes = {StructurePass{.part = Part::Layers, .ratio = 0.5}, LowRankPass{.rank = 16},
+                   QuantizePass{.spec = "int4:g16", .rounding = Rounding::Gptq}};
+  Context own = context();
+  const Result result = compress(*original_, recipe, own);
+  ASSERT_EQ(result.passes.size(), 3u);
+  for (const PassRecord& record : result.passes)
+    EXPECT_EQ(record.status, Status::Applied) << record.reason;
+  // Scales that f16 cannot hold get f32, which is not foreseen.
+  EXPECT_NEAR(static_cast<double>(result.model.bytes()) / result.allocation["bytes"].get<double>(),
+              1, 0.03);
+  EXPECT_FALSE(result.recipe.allocate.is_wanted());
+  EXPECT_TRUE(std::isfinite(score(result.model)));
+}
+
 // A model whose weights have the rank of the factors loses nothing.
 TEST_P(Families, loses_nothing_by_factors_of_the_rank_it_has) {
   Model thin(*original_);

@@ -212,9 +212,11 @@ Json CompressRun::foresee(Index texts) const {
   const compress::Forecast forecast =
       compress::forecast(*original_, job_.recipe, file_overhead(*original_, out_),
                          job_.recipe.eval_tokens * all, executor_);
-  log_info(concat("compress: about ", format_bytes(forecast.file_bytes), " of weights, ",
-                  format_bytes(forecast.peak_bytes), " of memory and ", fixed(forecast.minutes, 1),
-                  " minutes"));
+  constexpr double kLongMinutes = 0.5;
+  if (forecast.minutes > kLongMinutes)
+    log_info(concat("compress: about ", format_bytes(forecast.file_bytes), " of weights, ",
+                    format_bytes(forecast.peak_bytes), " of memory and ",
+                    fixed(forecast.minutes, 1), " minutes"));
   return {{"file_bytes", forecast.file_bytes},
           {"peak_bytes", forecast.peak_bytes},
           {"minutes", forecast.minutes}};

@@ -8,6 +8,7 @@
 
 #include "hone/compress/allocate/divergence.h"
 #include "hone/compress/method/gptq.h"
+#include "hone/compress/method/layer_pass.h"
 #include "hone/core/check.h"
 #include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
@@ -152,30 +153,37 @@ void SensitivityRun::measure_outputs(LayerGroup& own, const kernels::Gram& gram)
 
 // The groups of a layer, with the errors of their outputs.
 void SensitivityRun::add_groups(Index layer) {
+  const auto names = [&](Index at) {
+    return names_(model_.tensors()[static_cast<std::size_t>(at)]);
+  };
   const auto products = model_io::layer_products(model_.architecture(), layer);
-  std::map<Index, LayerGroup> found;
   std::map<Index, kernels::Gram> grams;
-  for (std::size_t p = 0; p < products.size(); ++p) {
-    LayerGroup own{.group = {.name = model_io::layer_name(layer, products[p].name)},
-                   .layer = layer};
-    for (const auto& [part, rows] : products[p].parts) {
-      const NamedMatrix* tensor = model_.find(model_io::layer_name(layer, concat(part, ".weight")));
-      if (tensor != nullptr && names_(*tensor)) own.group.tensors.push_back(tensor->name);
-    }
-    if (own.group.tensors.empty()) continue;
-    own.group.costs = costs_of(own.group.tensors);
-    if (own.group.costs.empty()) continue;
-    found.emplace(static_cast<Index>(p), std::move(own));
-    grams.emplace(static_cast<Index>(p), products[p].inputs);
-  }
-  if (found.empty()) return;
+  for (const Index p : products_with(model_, layer, names))
+    grams.emplace(p, products[static_cast<std::size_t>(p)].inputs);
+  if (grams.empty()) return;
   meter_.walk().observe(layer, model_, [&](Index product, const float* x, Index rows, Index cols) {
     if (const auto gram = grams.find(product); gram != grams.end())
       gram->second.add(x, rows, cols, context_.executor);
   });
-  for (auto& [product, own] : found) {
-    measure_outputs(own, grams.at(product));
-    groups_.push_back(std::move(own));
+  for (const auto& [p, gram] : grams) {
+    const auto add = [&](const kernels::Gram* inputs, std::span<const Index> matrices) {
+      LayerGroup own{.group = {}, .layer = layer};
+      for (const Index at : matrices)
+        if (names(at))
+          own.group.tensors.push_back(model_.tensors()[static_cast<std::size_t>(at)].name);
+      if (own.group.tensors.empty()) return;
+      const std::string& first = own.group.tensors.front();
+      own.group.name =
+          first.ends_with(".a")
+              ? first
+              : model_io::layer_name(layer, products[static_cast<std::size_t>(p)].name);
+      own.group.costs = costs_of(own.group.tensors);
+      if (own.group.costs.empty()) return;
+      measure_outputs(own, *inputs);
+      groups_.push_back(std::move(own));
+    };
+    for_matrices(model_, layer, products[static_cast<std::size_t>(p)], &gram, context_.executor,
+                 add);
   }
 }
 

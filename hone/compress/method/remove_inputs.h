@@ -13,7 +13,7 @@ struct RemovalOptions {
   Index groups = 1;    // consecutive units form groups of equal size
   Index removed = 0;   // units that go in each group
   bool repair = true;  // whether the remaining columns make up for those that go
-  double damp = 1;     // of the diagonal of H, which is added to it
+  double damp = 0.3;   // of the diagonal of H, which is added to it
 };
 
 // A product without some of its inputs.

@@ -177,6 +177,8 @@ void factor_layers(nn::VisionNetImpl& net, const std::vector<FactoredLayer>& lay
     const std::string key = concat(where, ": ", key_of(layer.name));
     const Dense dense = find_dense(net, layer.name);
     if (!dense) fail_corrupt(key, "The model has no convolution or linear layer of this name.");
+    if (layer.mode == Mode::Projected)
+      fail_corrupt(key, "Projected layers are only in language models.");
     const std::string problem = rank_problem(layer, dense.size());
     if (!problem.empty()) fail_corrupt(key, problem, concat(layer.rank));
     nn::replace(net, layer.name, make_layer(dense, layer, source));

@@ -194,7 +194,8 @@ TEST_F(FactoredLayers, are_refused_where_they_do_not_fit) {
                 HasSubstr("no convolution or linear layer"))
         << path;
   }
-  EXPECT_THAT(with("/linear/mode", "dense"), HasSubstr("low_rank or sketched for mode"));
+  EXPECT_THAT(with("/linear/mode", "dense"), HasSubstr("low_rank, sketched or projected for mode"));
+  EXPECT_THAT(with("/linear/mode", "projected"), HasSubstr("only in language models"));
   EXPECT_THAT(with("/linear/mode", Json()), HasSubstr("for mode, got none"));
   EXPECT_THAT(with("/linear/mode", "sketched"), HasSubstr("for seed, got none"));
   EXPECT_THAT(with("/linear/rank", Json()), HasSubstr("The key rank is missing"));
