@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/compress/compress.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -80,8 +81,16 @@ void check_recipe(const model_io::ModelFile& original, const Recipe& recipe) {
   check_passes(Model(original), recipe);
 }
 
-void plan_passes(const Recipe& recipe, std::vector<PlannedMatrix>& matrices) {
-  for (const PassOptions& options : recipe.passes) make_one(options, recipe)->plan(matrices);
+bool needs_calibration(const Recipe& recipe) {
+  return recipe.allocate.is_wanted() ||
+         std::ranges::any_of(make_passes(recipe),
+                             [](const auto& pass) { return pass->needs_inputs(); });
+}
+
+std::vector<std::unique_ptr<Pass>> make_passes(const Recipe& recipe) {
+  std::vector<std::unique_ptr<Pass>> passes;
+  for (const PassOptions& options : recipe.passes) passes.push_back(make_one(options, recipe));
+  return passes;
 }
 
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context,

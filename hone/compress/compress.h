@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "hone/compress/pass.h"
@@ -20,8 +21,11 @@ struct Result {
 // model. Reads no weights.
 void check_recipe(const model_io::ModelFile& original, const Recipe& recipe);
 
-// What the recipe's passes would make of these matrices.
-void plan_passes(const Recipe& recipe, std::vector<PlannedMatrix>& matrices);
+// Whether a pass or a budget needs the inputs of layers, and so a calibration text.
+bool needs_calibration(const Recipe& recipe);
+
+// The passes of a recipe, which are not checked.
+std::vector<std::unique_ptr<Pass>> make_passes(const Recipe& recipe);
 
 // Runs the recipe's passes in order on a copy-on-write clone. The original is not changed. Formats
 // for a budget are chosen when the first pass that quantizes comes; if `plan` is true, the work

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <memory>
 
 #include "hone/compress/compress.h"
 #include "hone/core/machine/clock.h"
@@ -67,42 +67,13 @@ Speeds measure_speeds(const model_io::ModelFile& model, Executor& executor) {
   return speeds;
 }
 
-// The multiplications of each kind of pass for a product, beyond running the text.
-double work_of(const QuantizePass& pass, const LayerProduct& p) {
-  const auto k = static_cast<double>(p.inputs), n = static_cast<double>(p.outputs);
-  return pass.rounding == Rounding::Gptq ? k * k * (0.5 * n + 0.5 * k) : 0;
-}
-double work_of(const PrunePass& pass, const LayerProduct& p) {
-  const auto k = static_cast<double>(p.inputs), n = static_cast<double>(p.outputs);
-  return pass.saliency == Saliency::SparseGpt ? k * k * (0.5 * n + 0.5 * k) : 0;
-}
-double work_of(const StructurePass& pass, const LayerProduct& p) {
-  const auto k = static_cast<double>(p.inputs), n = static_cast<double>(p.outputs);
-  const bool reads = p.name == (pass.part == Part::Ffn ? "mlp.down_proj" : "self_attn.o_proj");
-  return reads && pass.repair ? k * k * (1.5 * k + pass.ratio * (n + k)) : 0;
-}
-double work_of(const LowRankPass&, const LayerProduct& p) {
-  const auto least = static_cast<double>(std::min(p.inputs, p.outputs));
-  return 12 * least * least * least;
-}
-
-double tokens_of(const QuantizePass& pass, double tokens) {
-  return pass.rounding == Rounding::Rtn ? 0 : 2 * tokens;
-}
-double tokens_of(const PrunePass& pass, double tokens) {
-  return pass.saliency == Saliency::Magnitude ? 0 : 2 * tokens;
-}
-double tokens_of(const StructurePass& pass, double tokens) {
-  return pass.part == Part::Layers ? 0 : 2 * tokens;
-}
-double tokens_of(const LowRankPass& pass, double tokens) { return pass.whitened ? 2 * tokens : 0; }
-
 class Forecaster {
  public:
   Forecaster(const model_io::ModelFile& model, const Recipe& recipe, Executor& executor)
       : model_(model),
         recipe_(recipe),
         a_(model.architecture()),
+        passes_(make_passes(recipe)),
         speeds_(measure_speeds(model, executor)) {}
 
   Index bytes() const;
@@ -116,6 +87,7 @@ class Forecaster {
   const model_io::ModelFile& model_;
   const Recipe& recipe_;
   const model_io::Architecture& a_;
+  std::vector<std::unique_ptr<Pass>> passes_;
   Speeds speeds_;
 };
 
@@ -131,7 +103,7 @@ Index Forecaster::bytes() const {
       if (tensor.name.starts_with(model_io::layer_name(layer, ""))) planned.layer = layer;
     matrices.push_back(planned);
   }
-  plan_passes(recipe_, matrices);
+  for (const std::unique_ptr<Pass>& pass : passes_) pass->plan(matrices);
   Index total = 0;
   for (const PlannedMatrix& matrix : matrices) {
     const bool has_budget = recipe_.allocate.bits > 0 && !matrix.tensor->is_vector;
@@ -161,21 +133,17 @@ Index Forecaster::peak(Index file_bytes) const {
 double Forecaster::seconds(Index card_tokens) const {
   double seconds = 0;
   const double pass_over_model = speeds_.layer * layers() + speeds_.head;
-  for (const PassOptions& options : recipe_.passes) {
-    std::visit(
-        [&](const auto& pass) {
-          seconds += tokens_of(pass, calibration_tokens()) * speeds_.layer * layers();
-          for (Index layer = 0; layer < a_.layers; ++layer)
-            for (const LayerProduct& product : model_io::layer_products(a_, layer))
-              seconds += work_of(pass, product) * speeds_.double_ops;
-        },
-        options);
-    if (const auto* const part = std::get_if<StructurePass>(&options);
-        part != nullptr && part->part == Part::Layers)
-      seconds += part->ratio * layers() * 512 *
-                 (speeds_.layer * layers() * layers() / 2 + layers() * speeds_.head);
-    seconds += 2 * static_cast<double>(card_tokens) * pass_over_model;
+  for (const std::unique_ptr<Pass>& pass : passes_) {
+    if (pass->needs_inputs())  // the text is read once before a layer changes and once after
+      seconds += 2 * calibration_tokens() * speeds_.layer * layers();
+    for (Index layer = 0; layer < a_.layers; ++layer)
+      for (const LayerProduct& product : model_io::layer_products(a_, layer))
+        seconds += pass->multiplications(product) * speeds_.double_ops;
+    seconds += pass->other_seconds(a_.layers, speeds_.layer, speeds_.head);
   }
+  const bool measures_once = recipe_.gate.on_fail == OnFail::Keep;
+  const auto cards = measures_once ? 1.0 : static_cast<double>(passes_.size());
+  seconds += cards * 2 * static_cast<double>(card_tokens) * pass_over_model;
   if (recipe_.allocate.is_wanted()) {
     // Each of four groups of each layer is measured through the layers behind it.
     const double groups = 4 * layers();

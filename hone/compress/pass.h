@@ -11,6 +11,7 @@
 #include "hone/core/file/json_io.h"
 #include "hone/core/machine/measurer.h"
 #include "hone/core/thread/executor.h"
+#include "hone/model_io/tensor_plan.h"
 
 namespace hone::compress {
 
@@ -78,6 +79,14 @@ class Pass {
   // Throws Error{InvalidArgument} if the pass cannot be applied to this model. Called for every
   // pass before the first one is applied.
   virtual void check(const Model& model) const = 0;
+  // Whether the pass needs the inputs of layers, and so a calibration text.
+  virtual bool needs_inputs() const = 0;
+  // The multiplications in f64 that a product takes, beside running the text through it.
+  virtual double multiplications(const model_io::LayerProduct& /*product*/) const { return 0; }
+  // Seconds that are in no product, if a token in a layer and its logits take so many.
+  virtual double other_seconds(Index /*layers*/, double /*layer*/, double /*head*/) const {
+    return 0;
+  }
   // What the pass would make of matrices that it names.
   virtual void plan(std::vector<PlannedMatrix>& matrices) const = 0;
   // Changes `model` only when the record says applied.

@@ -247,18 +247,6 @@ QuantizePass* first_quantization(Recipe& recipe) {
   return nullptr;
 }
 
-bool needs_inputs(const QuantizePass& pass) { return pass.rounding != Rounding::Rtn; }
-bool needs_inputs(const PrunePass& pass) { return pass.saliency != Saliency::Magnitude; }
-bool needs_inputs(const StructurePass&) { return true; }
-bool needs_inputs(const LowRankPass& pass) { return pass.whitened; }
-
-bool needs_calibration(const Recipe& recipe) {
-  const auto has_inputs = [](const PassOptions& options) {
-    return std::visit([](const auto& pass) { return needs_inputs(pass); }, options);
-  };
-  return recipe.allocate.is_wanted() || std::ranges::any_of(recipe.passes, has_inputs);
-}
-
 Recipe parse_recipe(std::string_view text, const std::string& where) {
   Recipe recipe;
   Index version = 0;

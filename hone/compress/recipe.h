@@ -130,8 +130,6 @@ Recipe make_preset(std::string_view name, bool gguf);
 
 // The first pass that quantizes; null if there is none.
 QuantizePass* first_quantization(Recipe& recipe);
-// Whether a pass needs the inputs of layers.
-bool needs_calibration(const Recipe& recipe);
 
 // Parses a format with options: "int4:g32", "q4_0:gptq", "int8:row:noclip", "int8:row:percentile",
 // which is the 99.9th, "int4:g64:importance". Throws Error{InvalidArgument} that lists the formats.

@@ -6,6 +6,7 @@
 
 #include <sstream>
 
+#include "hone/compress/compress.h"
 #include "hone/compress/gate.h"
 #include "hone/core/error.h"
 #include "hone/core/file/file_io.h"

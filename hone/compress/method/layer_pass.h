@@ -63,9 +63,7 @@ class LayerPass : public Pass {
   LayerPass(std::string family, std::string name, const Gate& gate)
       : family_(std::move(family)), name_(std::move(name)), gate_(gate) {}
 
-  // The products of a layer whose inputs change_layer() needs. If needs_inputs() is false, it is
-  // not called and there is no calibration text.
-  virtual bool needs_inputs() const = 0;
+  // The products of a layer whose inputs change_layer() needs, if needs_inputs() is true.
   virtual std::vector<Index> products_to_observe(const Model& model, Index layer) const = 0;
   // Called before the first layer.
   virtual void begin(const Model& /*model*/, Context& /*context*/) {}

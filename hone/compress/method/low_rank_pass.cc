@@ -32,10 +32,11 @@ class FactorPass final : public LayerPass {
         selection_{recipe.keep_float, options.apply, options.except} {}
 
   void check(const Model& model) const override;
+  bool needs_inputs() const override { return options_.whitened; }
+  double multiplications(const model_io::LayerProduct& product) const override;
   void plan(std::vector<PlannedMatrix>& matrices) const override;
 
  protected:
-  bool needs_inputs() const override { return options_.whitened; }
   std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
   void change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
                     PassRecord& record) const override;
@@ -83,6 +84,11 @@ void FactorPass::check(const Model& model) const {
       if (!matrices(model, layer, product, &reason).empty()) return;
   }
   fail_argument("lowrank", concat("Nothing would change: ", reason));
+}
+
+double FactorPass::multiplications(const model_io::LayerProduct& product) const {
+  const auto least = static_cast<double>(std::min(product.inputs, product.outputs));
+  return 12 * least * least * least;  // of the eigenvalues
 }
 
 // By each matrix, which does not know that its product shares the first factor; a loss tells

@@ -49,10 +49,11 @@ class ZeroPass final : public LayerPass {
         selection_{recipe.keep_float, options.apply, options.except} {}
 
   void check(const Model& model) const override;
+  bool needs_inputs() const override { return options_.saliency != Saliency::Magnitude; }
+  double multiplications(const model_io::LayerProduct& product) const override;
   void plan(std::vector<PlannedMatrix>& matrices) const override;
 
  protected:
-  bool needs_inputs() const override { return options_.saliency != Saliency::Magnitude; }
   std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
   void begin(const Model& model, Context& context) override;
   void change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
@@ -107,6 +108,11 @@ void ZeroPass::check(const Model& model) const {
   HONE_REQUIRE(named > 0, "prune", "No matrix is named by this pass.");
   fail_argument("prune", concat("None of the ", named,
                                 " matrices that this pass names would change: ", example, "."));
+}
+
+double ZeroPass::multiplications(const model_io::LayerProduct& product) const {
+  const auto k = static_cast<double>(product.inputs), n = static_cast<double>(product.outputs);
+  return options_.saliency == Saliency::SparseGpt ? k * k * (0.5 * n + 0.5 * k) : 0;
 }
 
 void ZeroPass::plan(std::vector<PlannedMatrix>& matrices) const {

@@ -48,10 +48,11 @@ class RoundPass final : public LayerPass {
         format_(parse_weight_format(options.spec)) {}
 
   void check(const Model& model) const override;
+  bool needs_inputs() const override { return options_.rounding != Rounding::Rtn; }
+  double multiplications(const model_io::LayerProduct& product) const override;
   void plan(std::vector<PlannedMatrix>& matrices) const override;
 
  protected:
-  bool needs_inputs() const override { return options_.rounding != Rounding::Rtn; }
   std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
   void change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
                     PassRecord& record) const override;
@@ -157,6 +158,11 @@ void RoundPass::check(const Model& model) const {
   check_globs(model);
   check_groups(model);
   check_use(model);
+}
+
+double RoundPass::multiplications(const model_io::LayerProduct& product) const {
+  const auto k = static_cast<double>(product.inputs), n = static_cast<double>(product.outputs);
+  return options_.rounding == Rounding::Gptq ? k * k * (0.5 * n + 0.5 * k) : 0;
 }
 
 void RoundPass::plan(std::vector<PlannedMatrix>& matrices) const {

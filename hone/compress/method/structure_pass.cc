@@ -81,10 +81,11 @@ class WidthPass final : public LayerPass {
         selection_{recipe.keep_float, options.apply, options.except} {}
 
   void check(const Model& model) const override;
+  bool needs_inputs() const override { return true; }
+  double multiplications(const model_io::LayerProduct& product) const override;
   void plan(std::vector<PlannedMatrix>& matrices) const override;
 
  protected:
-  bool needs_inputs() const override { return true; }
   std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
   void change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
                     PassRecord& record) const override;
@@ -171,6 +172,12 @@ void WidthPass::plan(std::vector<PlannedMatrix>& matrices) const {
     Index& width = reads ? planned.cols : planned.rows;
     if (reads || makes) width -= std::llround(options_.ratio * static_cast<double>(width));
   }
+}
+
+double WidthPass::multiplications(const model_io::LayerProduct& product) const {
+  const auto k = static_cast<double>(product.inputs), n = static_cast<double>(product.outputs);
+  const bool reads = product.name == (is_ffn() ? "mlp.down_proj" : "self_attn.o_proj");
+  return reads && options_.repair ? k * k * (1.5 * k + options_.ratio * (n + k)) : 0;
 }
 
 std::vector<Index> WidthPass::products_to_observe(const Model& model, Index layer) const {
@@ -312,6 +319,12 @@ class DepthPass final : public Pass {
                        "This model divides scores by the place of their layer.");
   }
 
+  bool needs_inputs() const override { return true; }
+  // Every layer that goes is chosen by running the text without each of those that are left.
+  double other_seconds(Index layers, double layer, double head) const override {
+    const auto all = static_cast<double>(layers);
+    return options_.ratio * all * kMeasuredTokens * all * (layer * all / 2 + head);
+  }
   void plan(std::vector<PlannedMatrix>& matrices) const override {
     Index layers = 0;
     for (const PlannedMatrix& one : matrices) layers = std::max(layers, one.layer + 1);
