@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hone/compress/allocate/allocate.h"
+#include "hone/compress/gate.h"
 #include "hone/compress/method/low_rank_pass.h"
 #include "hone/compress/method/prune_pass.h"
 #include "hone/compress/method/quantize_pass.h"
@@ -51,8 +52,9 @@ void measure_last(Result& result, const Context& context) {
   if (!context.quality) return;
   for (auto record = result.passes.rbegin(); record != result.passes.rend(); ++record) {
     if (record->status != Status::Applied) continue;
-    if (!record->quality) record->quality = context.quality(result.model);
-    return;
+    if (record->quality) return;
+    record->quality = context.quality(result.model);
+    return apply_gate(result.recipe.gate, *record);
   }
 }
 
@@ -102,7 +104,8 @@ Result compress(const model_io::ModelFile& original, const Recipe& recipe, Conte
     throw_if_cancelled(context);
     context.pass = static_cast<Index>(i);
     // Where every pass is kept, one measurement at the end serves all.
-    context.measures = recipe.gate.on_fail != OnFail::Keep || i + 1 == recipe.passes.size();
+    context.measures =
+        !plan && (recipe.gate.on_fail != OnFail::Keep || i + 1 == recipe.passes.size());
     if (result.recipe.allocate.is_wanted() &&
         std::holds_alternative<QuantizePass>(recipe.passes[i])) {
       allocate_formats(result, context);
@@ -115,7 +118,7 @@ Result compress(const model_io::ModelFile& original, const Recipe& recipe, Conte
       break;
     }
   }
-  measure_last(result, context);
+  if (!plan) measure_last(result, context);
   return result;
 }
 

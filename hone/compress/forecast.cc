@@ -76,7 +76,7 @@ class Forecaster {
         passes_(make_passes(recipe)),
         speeds_(measure_speeds(model, executor)) {}
 
-  Index bytes() const;
+  Index bytes(bool masks) const;
   Index peak(Index file_bytes) const;
   double seconds(Index card_tokens) const;
 
@@ -91,25 +91,26 @@ class Forecaster {
   Speeds speeds_;
 };
 
-Index Forecaster::bytes() const {
+Index Forecaster::bytes(bool masks) const {
   if (recipe_.allocate.size_mb > 0) return static_cast<Index>(recipe_.allocate.size_mb * 1e6);
   std::vector<PlannedMatrix> matrices;
   for (const model_io::NamedMatrix& tensor : model_.tensors()) {
     const StoredMatrix& matrix = tensor.matrix;
     const double bits = 8.0 * static_cast<double>(matrix.stored_bytes()) /
                         static_cast<double>(matrix.rows * matrix.cols);
-    PlannedMatrix planned{&tensor, -1, matrix.rows, matrix.cols, bits};
+    PlannedMatrix planned{
+        .tensor = &tensor, .rows = matrix.rows, .cols = matrix.cols, .bits = bits};
     for (Index layer = 0; layer < a_.layers && planned.layer < 0; ++layer)
       if (tensor.name.starts_with(model_io::layer_name(layer, ""))) planned.layer = layer;
     matrices.push_back(planned);
   }
-  for (const std::unique_ptr<Pass>& pass : passes_) pass->plan(matrices);
+  for (const std::unique_ptr<Pass>& pass : passes_) pass->plan(matrices, a_);
   Index total = 0;
   for (const PlannedMatrix& matrix : matrices) {
     const bool has_budget = recipe_.allocate.bits > 0 && !matrix.tensor->is_vector;
     PlannedMatrix counted = matrix;
     if (has_budget) counted.bits = std::min(counted.bits, recipe_.allocate.bits);
-    total += counted.bytes();
+    total += counted.bytes(masks);
   }
   return total;
 }
@@ -158,11 +159,12 @@ double Forecaster::seconds(Index card_tokens) const {
 
 }  // namespace
 
-Forecast forecast(const model_io::ModelFile& original, const Recipe& recipe, Index file_overhead,
+Forecast forecast(const model_io::ModelFile& original, const Recipe& recipe, const Output& output,
                   Index card_tokens, Executor& executor) {
   const Forecaster forecaster(original, recipe, executor);
   Forecast out;
-  out.file_bytes = forecaster.bytes() + (recipe.allocate.size_mb > 0 ? 0 : file_overhead);
+  out.file_bytes = forecaster.bytes(output.masks);
+  if (recipe.allocate.size_mb == 0) out.file_bytes += output.overhead;
   out.peak_bytes = forecaster.peak(out.file_bytes);
   out.minutes = forecaster.seconds(card_tokens) / 60;
   return out;

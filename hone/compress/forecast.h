@@ -13,10 +13,16 @@ struct Forecast {
   double minutes = 0;
 };
 
+// The file to write.
+struct Output {
+  Index overhead = 0;  // bytes that belong to no tensor
+  bool masks = true;   // whether it leaves zeros out
+};
+
 // Times one layer of the model on a few tokens and a product of matrices, and adds up what the
 // recipe's passes will do. `card_tokens` are the tokens on which quality is measured after each
 // pass, of all texts together.
-Forecast forecast(const model_io::ModelFile& original, const Recipe& recipe, Index file_overhead,
+Forecast forecast(const model_io::ModelFile& original, const Recipe& recipe, const Output& output,
                   Index card_tokens, Executor& executor);
 
 }  // namespace hone::compress

@@ -8,6 +8,18 @@
 #include "hone/model_io/tensor_plan.h"
 
 namespace hone::compress {
+namespace {
+
+// Layers that are alike have one width together.
+void unite(std::vector<Index>& widths, Index& common) {
+  if (widths.empty() ||
+      std::ranges::any_of(widths, [&](Index width) { return width != widths.front(); }))
+    return;
+  common = widths.front();
+  widths.clear();
+}
+
+}  // namespace
 
 Model::Model(const model_io::ModelFile& original)
     : original_(&original),
@@ -49,7 +61,8 @@ std::vector<Index> Model::changed_from(const Model& other) const {
     const bool same =
         theirs != nullptr &&
         owners_[i] == other.owners_[static_cast<std::size_t>(theirs - other.tensors_.data())] &&
-        theirs->matrix.bytes.data() == tensors_[i].matrix.bytes.data();
+        theirs->matrix.bytes.data() == tensors_[i].matrix.bytes.data() &&
+        theirs->matrix.quant.codes.data() == tensors_[i].matrix.quant.codes.data();
     if (!same) changed.push_back(at);
   }
   return changed;
@@ -69,21 +82,12 @@ void Model::add(std::string name, EncodedMatrix matrix, bool act_int8) {
   replace(std::ssize(tensors_) - 1, std::move(matrix), act_int8);
 }
 
-void Model::remove(std::string_view name) {
-  const Index at = index_of(name);
-  tensors_.erase(tensors_.begin() + at);
-  owners_.erase(owners_.begin() + at);
-  index_tensors();
-}
-
 void Model::set_widths(Index layer, Index heads, Index intermediate) {
   model_io::Architecture& a = architecture_;
   const auto set = [&](std::vector<Index>& widths, Index& common, Index value) {
     if (widths.empty()) widths.assign(static_cast<std::size_t>(a.layers), common);
     widths[static_cast<std::size_t>(layer)] = value;
-    if (std::ranges::any_of(widths, [value](Index width) { return width != value; })) return;
-    common = value;
-    widths.clear();
+    unite(widths, common);
   };
   set(a.layer_heads, a.heads, heads);
   set(a.layer_intermediate, a.intermediate_size, intermediate);
@@ -117,6 +121,8 @@ void Model::remove_layer(Index layer) {
     if (!each->empty()) each->erase(each->begin() + layer);
   }
   --a.layers;
+  unite(a.layer_heads, a.heads);
+  unite(a.layer_intermediate, a.intermediate_size);
   index_tensors();
 }
 

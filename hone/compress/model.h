@@ -25,6 +25,10 @@ class Model final : public model_io::ModelFile {
 
   // Whether no pass has replaced tensor `at`.
   bool is_original(Index at) const { return owners_[static_cast<std::size_t>(at)] == nullptr; }
+  // Whether a pass has quantized tensor `at`.
+  bool is_rounded(Index at) const {
+    return !is_original(at) && owners_[static_cast<std::size_t>(at)]->is_rounded;
+  }
   Index index_of(std::string_view name) const { return &tensor(name) - tensors_.data(); }
   // Tensors that `other` lacks, or has with other values; by position in tensors().
   std::vector<Index> changed_from(const Model& other) const;
@@ -33,7 +37,6 @@ class Model final : public model_io::ModelFile {
   // Replaces tensor `at`, whose shape may change, and drops the old one.
   void replace(Index at, EncodedMatrix matrix, bool act_int8);
   void add(std::string name, EncodedMatrix matrix, bool act_int8);
-  void remove(std::string_view name);
   // Sets the sizes of one layer, and those of all if the layers are then alike.
   void set_widths(Index layer, Index heads, Index intermediate);
   void add_factored(model_io::FactoredLayer layer);

@@ -43,6 +43,9 @@ struct PassRecord {
   std::optional<Quality> quality;
 };
 Json to_json(const PassRecord& record);
+// What a measured pass came to: status, gates, times and card, to be kept in StepStore.
+Json outcome_of(const PassRecord& record);
+void restore_outcome(const Json& outcome, PassRecord& record);
 
 class StepStore;
 
@@ -69,8 +72,12 @@ struct PlannedMatrix {
   const model_io::NamedMatrix* tensor;  // of the original
   Index layer = -1;                     // its layer; -1 if it is in none
   Index rows = 0, cols = 0;
-  double bits = 0;  // per weight, as stored
-  Index bytes() const;
+  double bits = 0;   // per weight, as stored
+  double kept = 1;   // the fraction of the weights that are not 0
+  double share = 1;  // of rows times cols that two factors take
+
+  // `masks`: whether the file leaves zeros out.
+  Index bytes(bool masks) const;
 };
 
 class Pass {
@@ -88,7 +95,8 @@ class Pass {
     return 0;
   }
   // What the pass would make of matrices that it names.
-  virtual void plan(std::vector<PlannedMatrix>& matrices) const = 0;
+  virtual void plan(std::vector<PlannedMatrix>& matrices,
+                    const model_io::Architecture& architecture) const = 0;
   // Changes `model` only when the record says applied.
   virtual PassRecord apply(Model& model, Context& context) = 0;
 };

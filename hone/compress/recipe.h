@@ -33,7 +33,7 @@ struct QuantizePass {
   std::string spec = "int8:row";  // a name for parse_weight_format()
   Rounding rounding = Rounding::Rtn;
   bool clip = true;
-  double percentile = 0;  // if not 0, scales represent it of each block, in percent (FitOptions)
+  double percentile = 0;  // if not 0, weights are clipped at it, in percent (FitOptions)
   bool act_int8 = true;   // whether products quantize their activations to int8 in groups of 32
   bool act_order = true;  // Gptq: columns with larger inputs are rounded first
   double damp = 0.01;     // Gptq: added to the diagonal, as a fraction of its mean
@@ -135,7 +135,7 @@ QuantizePass* first_quantization(Recipe& recipe);
 // which is the 99.9th, "int4:g64:importance". Throws Error{InvalidArgument} that lists the formats.
 QuantizePass parse_quantize_option(std::string_view text);
 // Parses what is removed and how much: "magnitude:0.5", "magnitude:0.5:global", "wanda:0.5",
-// "sparsegpt:0.5", "ffn:0.25", "heads:0.33" or "layers:0.1", the last three also with ":norepair".
+// "sparsegpt:0.5", "ffn:0.25", "heads:0.33", both also with ":norepair", or "layers:0.1".
 // Throws Error{InvalidArgument} that lists the forms.
 PassOptions parse_prune_option(std::string_view text);
 std::string_view prune_forms();

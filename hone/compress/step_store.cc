@@ -18,8 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kKeyFile = "run";
+constexpr const char* kKeyFile = "hone-compress-run";
 constexpr const char* kAboutKey = "step";
+
+// Whether a file is one that a StepStore writes.
+bool is_own(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name == kKeyFile || name == FolderLock::kName || name == "calibration.json" ||
+         name == "allocation.json" || name.starts_with("pass");
+}
 
 // The buffers that a stored matrix consists of.
 std::array<std::pair<std::string_view, std::span<const std::byte>>, 4> parts_of(
@@ -30,8 +37,10 @@ std::array<std::pair<std::string_view, std::span<const std::byte>>, 4> parts_of(
            {".zeros", matrix.quant.zeros}}};
 }
 
-Json describe(const model_io::NamedMatrix& tensor) {
-  return {{"type", type_text(tensor.matrix)},
+Json describe(const Model& model, Index at) {
+  const model_io::NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
+  return {{"rounded", model.is_rounded(at)},
+          {"type", type_text(tensor.matrix)},
           {"rows", tensor.matrix.rows},
           {"cols", tensor.matrix.cols},
           {"act_int8", tensor.matrix.act_int8}};
@@ -73,6 +82,7 @@ EncodedMatrix read_matrix(const SafetensorsFile& file, const std::string& name, 
   EncodedMatrix out;
   StoredMatrix& stored = out.stored;
   const std::string type = about.at("type");
+  out.is_rounded = about.at("rounded");
   stored.rows = about.at("rows");
   stored.cols = about.at("cols");
   stored.act_int8 = about.at("act_int8");
@@ -97,18 +107,15 @@ EncodedMatrix read_matrix(const SafetensorsFile& file, const std::string& name, 
 
 }  // namespace
 
-StepStore::StepStore(fs::path folder, const std::string& key) : folder_(std::move(folder)) {
+StepStore::StepStore(fs::path folder, const std::string& key)
+    : folder_(std::move(folder)), lock_(std::in_place, folder_) {
+  remove_stale_temporaries(folder_);
+  for (const auto& entry : fs::directory_iterator(folder_))
+    HONE_REQUIRE(is_own(entry.path()), folder_.string(),
+                 "This is where an interrupted run is kept, but it holds something else.");
   const fs::path file = folder_ / kKeyFile;
-  if (fs::exists(folder_)) {
-    remove_stale_temporaries(folder_);
-    if (fs::exists(file) && read_text_file(file) == key) return;
-    HONE_REQUIRE(fs::exists(file) || fs::is_empty(folder_), folder_.string(),
-                 "This is where an interrupted run would be kept, but it holds something else.");
-    remove();
-  }
-  std::error_code failed;
-  fs::create_directories(folder_, failed);
-  if (failed) fail(ErrorCategory::Io, folder_.string(), failed.message());
+  if (fs::exists(file) && read_text_file(file) == key) return;
+  clear();
   write_text_file(file, key);
 }
 
@@ -135,7 +142,6 @@ std::optional<Json> StepStore::restore(const std::string& step, Model& model) co
   if (about_text == nullptr) fail_corrupt(path.string(), "This is not a step of a run.");
   const Json about = parse_json(*about_text, path.string());
   try {
-    for (const Json& name : about.at("removed")) model.remove(name.get<std::string>());
     for (const auto& [name, one] : about.at("tensors").items()) {
       EncodedMatrix matrix = read_matrix(file, name, one);
       const bool act_int8 = matrix.stored.act_int8;
@@ -149,28 +155,27 @@ std::optional<Json> StepStore::restore(const std::string& step, Model& model) co
     return about.at("evidence");
   } catch (const Json::exception& error) {
     fail_corrupt(path.string(), error.what());
+  } catch (const Error& error) {  // a type or a size that no matrix has
+    if (error.category() != ErrorCategory::InvalidArgument) throw;
+    fail_corrupt(path.string(), error.what());
   }
 }
 
 void StepStore::save(const std::string& step, const Model& before, const Model& model, Index layer,
                      const Json& evidence) const {
   std::vector<SafetensorsWriter::Entry> plan;
-  Json tensors = Json::object(), removed = Json::array();
+  Json tensors = Json::object();
   const std::vector<Index> changed = model.changed_from(before);
   for (const Index at : changed) {
     const model_io::NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
-    tensors[tensor.name] = describe(tensor);
+    tensors[tensor.name] = describe(model, at);
     for (const auto& [part, bytes] : parts_of(tensor.matrix)) {
       if (!bytes.empty())
         plan.push_back(
             {concat(tensor.name, part), Dtype::UInt8, Shape{static_cast<Index>(bytes.size())}});
     }
   }
-  for (const model_io::NamedMatrix& tensor : before.tensors()) {
-    if (model.find(tensor.name) == nullptr) removed.push_back(tensor.name);
-  }
   const Json about = {{"tensors", std::move(tensors)},
-                      {"removed", std::move(removed)},
                       {"layer", layer},
                       {"widths", layer < 0 ? Json() : widths_of(model.architecture(), layer)},
                       {"evidence", evidence}};
@@ -184,10 +189,21 @@ void StepStore::save(const std::string& step, const Model& before, const Model& 
   writer.commit();
 }
 
-void StepStore::remove() const {
-  std::error_code failed;
-  fs::remove_all(folder_, failed);
-  if (failed) fail(ErrorCategory::Io, folder_.string(), failed.message());
+// The key goes last, so that what a kill leaves is still known as a run's.
+void StepStore::clear() const {
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    const std::string name = entry.path().filename().string();
+    if (is_own(entry.path()) && name != kKeyFile && name != FolderLock::kName)
+      fs::remove(entry.path());
+  }
+  fs::remove(folder_ / kKeyFile);
+}
+
+void StepStore::finish() {
+  clear();
+  lock_.reset();
+  std::error_code ignored;
+  fs::remove(folder_, ignored);
 }
 
 }  // namespace hone::compress

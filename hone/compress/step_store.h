@@ -6,15 +6,18 @@
 #include <string>
 
 #include "hone/compress/model.h"
+#include "hone/core/file/folder_lock.h"
 #include "hone/core/file/json_io.h"
 
 namespace hone::compress {
 
 // The finished steps of a run in a folder, so that a killed run continues where it was. A step is
-// the change of one layer by one pass, with its evidence.
+// the change of one layer by one pass, with its evidence. The folder is locked while the object
+// lives.
 class StepStore {
  public:
-  // `key` tells runs apart. Steps of a run with another key are removed.
+  // `key` tells runs apart. Steps of a run with another key are removed. Throws Error{Resource} if
+  // another run uses the folder, and Error{InvalidArgument} if it has files of somebody else.
   StepStore(std::filesystem::path folder, const std::string& key);
 
   // Small results of a run by name, such as the calibration text.
@@ -28,13 +31,16 @@ class StepStore {
   void save(const std::string& step, const Model& before, const Model& model, Index layer,
             const Json& evidence) const;
 
-  // Removes the folder, once the run has written its output.
-  void remove() const;
+  // Removes the steps and the folder, once the run has written its output. Nothing may be saved
+  // afterwards.
+  void finish();
 
  private:
   std::filesystem::path path_of(const std::string& step) const;
+  void clear() const;
 
   std::filesystem::path folder_;
+  std::optional<FolderLock> lock_;
 };
 
 }  // namespace hone::compress

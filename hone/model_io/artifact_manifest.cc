@@ -15,6 +15,8 @@ namespace {
 constexpr const char* kBitmask = "bitmask";
 
 Index whole_codes(const ManifestEntry& entry, std::string_view where);
+void check_sizes(const ManifestEntry& entry, std::string_view where);
+std::string spec_text(const ManifestEntry& entry);
 
 // Finds blobs by name and tracks which ones the manifest has claimed.
 struct BlobTable {
@@ -54,6 +56,11 @@ ManifestEntry parse_entry(const std::string& name, const Json& json, const std::
   entry.act_int8 = act == "int8:g32";
   if (sparse == kBitmask) {
     entry.masked = MaskedSizes{.kept = fields.required_integer("codes")};
+    check_sizes(entry, fields.where());
+    if (!entry.dense && entry.spec.span == ScaleSpan::Group &&
+        entry.spec.group > round_up(entry.cols, 16))
+      fields.refuse("spec", concat("groups of at most ", entry.cols, " columns"),
+                    quote_name(spec_text(entry)));
     const Index most = whole_codes(entry, fields.where());
     if (entry.masked->kept < 0 || entry.masked->kept > most)
       fields.refuse("codes", concat("0 to ", most, " bytes"), concat(entry.masked->kept));
@@ -126,6 +133,16 @@ StoredMatrix to_stored(const ManifestEntry& entry, BlobTable& blobs, std::vector
   return stored;
 }
 
+void check_sizes(const ManifestEntry& entry, std::string_view where) {
+  constexpr Index kMaxSide = Index{1} << 24, kMaxGroup = Index{1} << 16;
+  const Index rows = entry.rows, cols = entry.cols;
+  if (rows < 1 || cols < 1 || rows > kMaxSide || cols > kMaxSide)
+    fail_corrupt(where, concat("rows and columns of 1 to ", kMaxSide),
+                 concat("[", rows, ", ", cols, "]"));
+  if (entry.spec.span == ScaleSpan::Group && entry.spec.group > kMaxGroup)
+    fail_corrupt(where, concat("a group size of at most ", kMaxGroup), concat(entry.spec.group));
+}
+
 // The bytes of all codes or values, if none is left out.
 Index whole_codes(const ManifestEntry& entry, std::string_view where) {
   return checked_mul(entry.rows,
@@ -138,18 +155,13 @@ Index whole_codes(const ManifestEntry& entry, std::string_view where) {
 
 BlobSizes blob_sizes(const ManifestEntry& entry, std::string_view where) {
   const auto& [name, spec, blocks, dense, rows, cols, act_int8, algorithm, masked] = entry;
-  constexpr Index kMaxSide = Index{1} << 24, kMaxGroup = Index{1} << 16;
-  if (rows < 1 || cols < 1 || rows > kMaxSide || cols > kMaxSide)
-    fail_corrupt(where, concat("rows and columns of 1 to ", kMaxSide),
-                 concat("[", rows, ", ", cols, "]"));
+  check_sizes(entry, where);
   if (blocks) {
     const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(*blocks), where);
     if (cols % info.block != 0)
       fail_corrupt(where, concat("columns that are a multiple of ", info.block), concat(cols));
     return {.codes = checked_mul(rows, cols / info.block * info.bytes, where)};
   }
-  if (spec.span == ScaleSpan::Group && spec.group > kMaxGroup)
-    fail_corrupt(where, concat("a group size of at most ", kMaxGroup), concat(spec.group));
   BlobSizes sizes;
   if (masked) sizes.mask = checked_mul(rows, mask_bytes_per_row(cols), where);
   sizes.codes = masked ? masked->kept : whole_codes(entry, where);

@@ -16,7 +16,7 @@ namespace {
 // How one tensor is written.
 struct Item {
   const NamedMatrix* tensor = nullptr;
-  bool packed = false;              // written as canonical codes
+  bool packed = false;              // written as an entry of the manifest
   StoreType type = StoreType::F32;  // of a dense tensor, or of codes made here
   ManifestEntry entry;              // if packed
 };

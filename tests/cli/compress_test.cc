@@ -5,6 +5,7 @@
 #include <set>
 
 #include "hone/core/file/file_io.h"
+#include "hone/core/file/folder_lock.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/model_io/metadata/described_model.h"
 
@@ -360,6 +361,11 @@ TEST_F(Compress, says_what_cannot_be_combined) {
   };
   expect_refusal({"compress", model, "-o", path("x.gguf"), "--lowrank", "svd:0.5"}, 4,
                  "factored products");
+  write_text_file(path("r.toml"),
+                  "version = 1\n[[pass]]\nkind = \"structure\"\nexcept = [\"*layers.0.*\"]\n");
+  expect_refusal({"compress", model, "-o", path("x.gguf"), "--recipe", path("r.toml")}, 4,
+                 "layers of different widths");
+  refuse({"--bits", "4", "--to", "hf"}, 2, "no budget");
   refuse({"--prune", "ffn:0"}, 2, "between 0 and 1");
   refuse({"--prune", "taylor:0.5"}, 2, "magnitude:S");
   refuse({"--lowrank", "svd"}, 2, "svd:R");
@@ -370,6 +376,27 @@ TEST_F(Compress, says_what_cannot_be_combined) {
   refuse({"--recipe", path("r.toml")}, 2, "before its products are factored");
   write_text_file(path("r.toml"), "version = 1\n[[pass]]\nkind = \"lowrank\"\n");
   refuse({"--recipe", path("r.toml")}, 2, "one of rank, ratio and loss");
+}
+
+// The windows of a calibration file fit into the context, which is 64 tokens here.
+TEST_F(Compress, takes_a_calibration_file_for_a_short_context) {
+  const std::string model = write_tiny_model();
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "abc def " + std::to_string(i * 7919) + "\n";
+  write_text_file(path("calib.txt"), text);
+  const Json made = json_of({"compress", model, "-o", path("small"), "--quantize", "int8:row:gptq",
+                             "--calib", path("calib.txt")});
+  EXPECT_EQ(made["passes"][0]["status"], "applied");
+  EXPECT_EQ(made["quality"]["other_texts"].size(), 1u);
+}
+
+TEST_F(Compress, refuses_a_second_run_to_the_same_output) {
+  const std::string model = write_tiny_model();
+  const FolderLock other(path("small.resume"));
+  const ProgramResult result =
+      run_hone({"compress", model, "-o", path("small"), "--quantize", "int8:row"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("Another run"));
 }
 
 // A run that was killed after some layers continues, and its weights have the same bytes.

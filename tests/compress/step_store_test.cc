@@ -73,15 +73,17 @@ TEST_F(Steps, every_kind_of_pass_continues_to_the_same_bytes) {
     Recipe recipe;
     recipe.gate.on_fail = OnFail::Keep;
     recipe.passes = passes;
-    StepStore whole(steps(), "run");
-    Context first = context(whole);
-    const Result made = compress(*original_, recipe, first);
+    const Result made = [&] {
+      StepStore whole(steps(), "run");
+      Context first = context(whole);
+      return compress(*original_, recipe, first);
+    }();
     const std::string bytes = write(made.model);
     const std::vector<fs::path> saved = files_in(steps());
     ASSERT_GT(saved.size(), 1u);
     for (std::size_t left = 0; left < saved.size(); ++left) {
-      for (std::size_t i = 0; i < saved.size(); ++i)
-        if (i >= left && saved[i].filename() != "run") fs::remove(saved[i]);
+      for (std::size_t i = left; i < saved.size(); ++i)
+        if (saved[i].filename().string().starts_with("pass")) fs::remove(saved[i]);
       StepStore again(steps(), "run");
       Context second = context(again);
       const Result resumed = compress(*original_, recipe, second);
@@ -91,7 +93,7 @@ TEST_F(Steps, every_kind_of_pass_continues_to_the_same_bytes) {
         EXPECT_EQ(resumed.passes[p].bytes_after, made.passes[p].bytes_after);
       }
     }
-    whole.remove();
+    StepStore(steps(), "run").finish();
     EXPECT_FALSE(fs::exists(steps()));
   }
 }
@@ -115,16 +117,39 @@ TEST_F(Steps, uses_saved_steps_instead_of_making_them_again) {
 }
 
 TEST_F(Steps, of_another_run_are_dropped_and_other_folders_are_left_alone) {
-  StepStore first(steps(), "one");
-  first.save_text("note", "x");
-  EXPECT_EQ(StepStore(steps(), "one").text("note"), "x");
-  EXPECT_EQ(StepStore(steps(), "two").text("note"), std::nullopt);
+  StepStore(steps(), "one").save_text("pass0-note", "x");
+  EXPECT_EQ(StepStore(steps(), "one").text("pass0-note"), "x");
+  EXPECT_EQ(StepStore(steps(), "two").text("pass0-note"), std::nullopt);
   const fs::path mine = folder_.path() / "mine";
   fs::create_directory(mine);
   write_text_file(mine / "letter.txt", "dear");
   EXPECT_THAT(hone::test::refusal([&] { StepStore(mine, "one"); }),
               testing::HasSubstr("something else"));
   EXPECT_EQ(read_text_file(mine / "letter.txt"), "dear");
+}
+
+TEST_F(Steps, are_of_one_run_at_a_time) {
+  const StepStore first(steps(), "one");
+  for (const char* key : {"one", "two"})
+    EXPECT_THAT(hone::test::refusal([&] { StepStore(steps(), key); }, ErrorCategory::Resource),
+                testing::HasSubstr("Another run"));
+}
+
+// A pass that a gate rejected is not judged again, even if the machine is faster now.
+TEST_F(Steps, keep_what_gates_decided) {
+  Recipe recipe;
+  recipe.gate.min_speedup = 1e6;
+  recipe.passes = {QuantizePass{.spec = "int4:g16", .apply = {"*mlp*"}},
+                   QuantizePass{.spec = "int8:row"}};
+  StepStore store(steps(), "run");
+  Context own = context(store);
+  const Result first = compress(*original_, recipe, own);
+  EXPECT_EQ(first.passes[0].status, Status::Skipped);
+  recipe.gate.min_speedup = 0;
+  const Result second = compress(*original_, recipe, own);
+  EXPECT_EQ(second.passes[0].status, Status::Skipped);
+  EXPECT_EQ(second.passes[0].reason, first.passes[0].reason);
+  EXPECT_EQ(second.passes[0].speedup.ratio, first.passes[0].speedup.ratio);
 }
 
 TEST_F(Steps, that_are_damaged_are_refused_by_name) {

@@ -230,6 +230,8 @@ TEST_F(HostileFile, masks_that_lie) {
   expect("sparse", "none");
   expect("spec", "q4_0");
   expect("rows", 9223372036854775807LL);
+  expect("cols", Index{1} << 62);
+  expect("spec", "int8:g65536:sym");
 }
 
 TEST_F(HostileFile, artifacts_that_lie) {

@@ -21,10 +21,11 @@ struct CalibrationText {
 };
 
 // Reads at most recipe.calib_tokens of the file recipe.calib_data, in texts of recipe.calib_window
-// tokens that are spread over it. Throws Error{InvalidArgument} if more than 1 % of its runs of 32
-// tokens also occur in `evaluation`, because a card must be measured on other text; and
-// Error{CorruptFile} for a text that is too short.
-CalibrationText read_calibration(const compress::Recipe& recipe, const text::Tokenizer& tokenizer,
+// tokens, or of the model's context if that is less, that are spread over it. Throws
+// Error{InvalidArgument} if more than 1 % of its runs of 32 tokens also occur in `evaluation`,
+// because a card must be measured on other text; and Error{CorruptFile} for a text that is too
+// short.
+CalibrationText read_calibration(const compress::Recipe& recipe, const model_io::ModelFile& model,
                                  std::span<const std::string> evaluation);
 
 // Lets the model write the text: recipe.calib_tokens sampled at temperature 1 in a batch, from the

@@ -23,12 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder beside the output, which may be a file.
-fs::path trial_folder(const fs::path& out) {
-  const fs::path target = output_target(out);
-  return target.parent_path() / concat(target.filename().string(), ".trial");
-}
-
 compress::Quality quality_of(const EvalResult& result, const std::string& name) {
   const compress::QualityComparison& comparison = *result.card.comparison;
   compress::Quality quality{.ppl_ratio = comparison.perplexity_ratio.value,
@@ -82,6 +76,11 @@ Json memory_of(const fs::path& model, const fs::path& tokenizer, Executor& execu
 
 }  // namespace
 
+fs::path beside(const fs::path& out, std::string_view suffix) {
+  const fs::path target = output_target(out);
+  return target.parent_path() / concat(target.filename().string(), suffix);
+}
+
 std::vector<CardText> card_texts(const CompressJob& job) {
   std::vector<fs::path> paths = job.data;
   if (paths.empty()) paths.assign(job.recipe.eval_data.begin(), job.recipe.eval_data.end());
@@ -111,7 +110,7 @@ compress::Quality CardMeter::measure(const fs::path& file, const CardText& text)
 
 compress::Quality CardMeter::operator()(const compress::Model& model) const {
   HONE_TRACE_ZONE("measure quality", {"tokens", job_.recipe.eval_tokens});
-  const AtomicFolder trial(trial_folder(out_.path()));  // removed by the destructor
+  const AtomicFolder trial(beside(out_.path(), ".trial"));  // removed by the destructor
   const fs::path file = trial.staging() / (out_.is_folder() ? "model" : "model.gguf");
   const auto tokenizer = model.tokenizer();
   out_.at(file).write(source_of(model, tokenizer.get()), std::nullopt);
@@ -160,7 +159,8 @@ model_io::ModelSource source_of(const compress::Model& model, const text::Tokeni
 
 // The parts of the weights' file are as they lie there: what decoding needs, alignment and header.
 // Bits per weight leave the last two out; those of layers also the embedding and the head.
-Json sizes_of(const fs::path& out, const fs::path& tokenizer, Executor& executor) {
+Json sizes_of(const fs::path& out, const compress::Model& model, const fs::path& tokenizer,
+              Executor& executor) {
   const auto written =
       model_io::open_model_or_throw(out, {.tokenizer = {}, .need_tokenizer = false});
   const bool has_blobs = written->format() == model_io::ModelFormat::HoneArtifact;
@@ -173,7 +173,9 @@ Json sizes_of(const fs::path& out, const fs::path& tokenizer, Executor& executor
   };
   for (const model_io::NamedMatrix& tensor : written->tensors()) {
     const StoredMatrix& matrix = tensor.matrix;
-    const auto masked = has_blobs && !tensor.is_vector ? masked_sizes(matrix) : std::nullopt;
+    // The writer looks at what it is given, which may still be blocks.
+    const bool may_mask = has_blobs && !tensor.is_vector;
+    const auto masked = may_mask ? masked_sizes(model.tensor(tensor.name).matrix) : std::nullopt;
     bytes_of_matrix = 0;
     if (masked) add(masks, masked->mask);
     if (matrix.layout == WeightLayout::GgufBlocks) add(blocks, std::ssize(matrix.bytes));

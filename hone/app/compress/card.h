@@ -11,6 +11,9 @@
 
 namespace hone::app {
 
+// A path beside an output, which may be a file.
+std::filesystem::path beside(const std::filesystem::path& out, std::string_view suffix);
+
 // A text on which models are compared.
 struct CardText {
   std::string name;
@@ -49,9 +52,10 @@ Json layer_errors(const model_io::ModelFile& original, const compress::Model& mo
 // What a compressed model is written from.
 model_io::ModelSource source_of(const compress::Model& model, const text::Tokenizer* tokenizer);
 
-// The sizes of a written model: its file and the parts of it, bits per weight, and the memory that
-// the runtime takes to load it and to make a token (resident, and the most at any time).
-Json sizes_of(const std::filesystem::path& out, const std::filesystem::path& tokenizer,
-              Executor& executor);
+// The sizes of `model`, which was written to `out`: its file and the parts of it, bits per weight,
+// and the memory that the runtime takes to load it and to make a token (resident, and the most at
+// any time).
+Json sizes_of(const std::filesystem::path& out, const compress::Model& model,
+              const std::filesystem::path& tokenizer, Executor& executor);
 
 }  // namespace hone::app

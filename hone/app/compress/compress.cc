@@ -83,9 +83,10 @@ bool is_rolled_back(const compress::PassRecord& record) {
   return !record.gate_held && record.status != compress::Status::Applied;
 }
 
-fs::path resume_folder(const fs::path& out) {
-  const fs::path target = output_target(out);
-  return target.parent_path() / concat(target.filename().string(), ".resume");
+Json names_of(const std::vector<CardText>& texts) {
+  Json names = Json::array();
+  for (const CardText& text : texts) names.push_back(text.name);
+  return names;
 }
 
 // Calibration texts of an interrupted run, or newly written ones.
@@ -126,6 +127,8 @@ class CompressRun {
 
  private:
   void open();
+  void check_format() const;
+  bool has_masks() const { return out_.format() == model_io::ModelFormat::HoneArtifact; }
   Json foresee(Index texts) const;
   // Reads or writes the calibration text, and opens the steps of an interrupted run.
   void prepare(CardMeter& meter);
@@ -152,13 +155,26 @@ void CompressRun::open() {
   original_ = model_io::open_model_or_throw(job_.model, {.tokenizer = job_.tokenizer});
   model_io::refuse_factored(original_->architecture(), job_.model.string());
   compress::check_recipe(*original_, job_.recipe);
-  const bool is_factored = std::ranges::any_of(job_.recipe.passes, [](const auto& pass) {
-    return std::holds_alternative<compress::LowRankPass>(pass);
-  });
-  if (is_factored && out_.format() != model_io::ModelFormat::HoneArtifact)
-    fail_unsupported(job_.out.string(),
-                     "Only hone's format holds factored products: name a folder.");
+  check_format();
   out_.check(original_->files());
+}
+
+// What the output's format cannot hold.
+void CompressRun::check_format() const {
+  using model_io::ModelFormat;
+  const std::string where = job_.out.string();
+  HONE_REQUIRE(out_.format() != ModelFormat::HuggingFace || !job_.recipe.allocate.is_wanted(),
+               where, "A Hugging Face folder has no quantized matrices, so no budget can be kept.");
+  for (const compress::PassOptions& options : job_.recipe.passes) {
+    if (std::holds_alternative<compress::LowRankPass>(options) && !has_masks())
+      fail_unsupported(where, "Only hone's format holds factored products: name a folder.");
+    const auto* const part = std::get_if<compress::StructurePass>(&options);
+    const bool by_glob = part != nullptr && part->part != compress::Part::Layers &&
+                         (part->apply != std::vector<std::string>{"*"} || !part->except.empty());
+    if (by_glob && !has_masks())
+      fail_unsupported(where,
+                       "Only hone's format holds layers of different widths: name a folder.");
+  }
 }
 
 void CompressRun::prepare(CardMeter& meter) {
@@ -168,13 +184,16 @@ void CompressRun::prepare(CardMeter& meter) {
     std::vector<std::string> evaluation;
     for (const CardText& text : meter.texts())
       evaluation.insert(evaluation.end(), text.documents.begin(), text.documents.end());
-    calibration_ = read_calibration(job_.recipe, *original_->tokenizer(), evaluation);
+    calibration_ = read_calibration(job_.recipe, *original_, evaluation);
   }
-  const Json key = {
-      {"model", original_->identity()},           {"tokenizer", job_.tokenizer.string()},
-      {"recipe", compress::to_toml(job_.recipe)}, {"calibration", calibration_.about},
-      {"format", name_of(out_.format())},         {"toolkit", version_text()}};
-  steps_.emplace(resume_folder(job_.out), sha256_hex_of_text(key.dump()));
+  const Json key = {{"model", original_->identity()},
+                    {"tokenizer", job_.tokenizer.string()},
+                    {"recipe", compress::to_toml(job_.recipe)},
+                    {"calibration", calibration_.about},
+                    {"card", names_of(meter.texts())},
+                    {"format", name_of(out_.format())},
+                    {"toolkit", version_text()}};
+  steps_.emplace(beside(job_.out, ".resume"), sha256_hex_of_text(key.dump()));
   if (!needs_text) return;
   if (!has_file) {
     calibration_ = own_calibration(job_, *steps_, executor_);
@@ -199,7 +218,7 @@ void CompressRun::write(const compress::Result& result, const CardText& text,
   const auto tokenizer = result.model.tokenizer();
   HONE_TRACE_ZONE("write model", {"bytes", result.model.bytes()});
   out_.write(source_of(result.model, tokenizer.get()), std::nullopt, notes);
-  outcome.document["sizes"] = sizes_of(job_.out, job_.tokenizer, executor_);
+  outcome.document["sizes"] = sizes_of(job_.out, result.model, job_.tokenizer, executor_);
   outcome.document["quality"] = card;
   outcome.written = true;
   if (hash_of(job_.model, original_->files()) != source_)
@@ -209,9 +228,9 @@ void CompressRun::write(const compress::Result& result, const CardText& text,
 // What the run will take; `texts` are those of the card that are known by now.
 Json CompressRun::foresee(Index texts) const {
   const Index all = texts + (compress::needs_calibration(job_.recipe) ? 1 : 0);
-  const compress::Forecast forecast =
-      compress::forecast(*original_, job_.recipe, file_overhead(*original_, out_),
-                         job_.recipe.eval_tokens * all, executor_);
+  const compress::Forecast forecast = compress::forecast(
+      *original_, job_.recipe, {.overhead = file_overhead(*original_, out_), .masks = has_masks()},
+      job_.recipe.eval_tokens * all, executor_);
   constexpr double kLongMinutes = 0.5;
   if (forecast.minutes > kLongMinutes)
     log_info(concat("compress: about ", format_bytes(forecast.file_bytes), " of weights, ",
@@ -239,7 +258,7 @@ CompressOutcome CompressRun::run() {
       .quality = [&meter](const compress::Model& model) { return meter(model); }};
   context.calibration = calibration_.texts;
   context.file_overhead = file_overhead(*original_, out_);
-  context.masks = out_.format() == model_io::ModelFormat::HoneArtifact;
+  context.masks = has_masks();
   context.steps = &*steps_;
   context.stop = job_.stop;
   std::optional<compress::Result> made;
@@ -269,7 +288,7 @@ CompressOutcome CompressRun::run() {
                            {"calibration", calibration_.about}});
   if (!result.stopped && has_status(compress::Status::Applied))
     write(result, meter.texts().front(), outcome);
-  steps_->remove();
+  steps_->finish();
   return outcome;
 }
 

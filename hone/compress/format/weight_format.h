@@ -36,12 +36,13 @@ struct BlockScales {
 struct EncodedMatrix {
   StoredMatrix stored;  // views of the buffers below
   Buffer codes, scales, zeros;
+  bool is_rounded = false;  // by a pass that quantizes, and not only stored in its former type
 };
 
 struct FitOptions {
   bool clip = true;  // whether scales are searched for; if false, the extremes are represented
-  // If not 0: instead of a search, scales represent this percentile of the sizes |w| of a block,
-  // and larger weights are clipped.
+  // If not 0: instead of a search, weights are clipped at this percentile of the sizes |w| of their
+  // row, or of the matrix where it has one scale, and scales represent the rest.
   double percentile = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "hone/compress/step_store.h"
 #include "hone/core/check.h"
 #include "hone/core/format/matrix_type.h"
+#include "hone/core/log.h"
 #include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
 
@@ -144,7 +145,14 @@ void LayerPass::change_step(Model& model, Index layer, infer::LayerWalk* walk, C
   }
   const Json evidence = evidence_of(step);
   add_step(evidence, record);
-  if (context.steps != nullptr) context.steps->save(name, before, model, layer, evidence);
+  if (context.steps == nullptr) return;
+  try {
+    context.steps->save(name, before, model, layer, evidence);
+  } catch (const Error& error) {  // the run itself can go on
+    if (error.category() != ErrorCategory::Io) throw;
+    log_warning(concat(error.what(), " Finished layers are not kept any more."));
+    context.steps = nullptr;
+  }
 }
 
 void LayerPass::change(Model& model, Context& context, PassRecord& record) {
@@ -194,9 +202,18 @@ void finish_pass(const Gate& gate, bool times, const Model& before, Model& model
     record.reason = "no matrix that it names could be changed";
     return;
   }
-  if (times) time_products(before, model, context, record);
-  if (context.quality && context.measures) record.quality = context.quality(model);
-  apply_gate(gate, record);
+  const std::string name = concat("pass", context.pass, "-outcome.json");
+  const auto saved = context.steps != nullptr ? context.steps->text(name) : std::nullopt;
+  if (saved) {
+    restore_outcome(parse_json(*saved, name), record);
+  } else {
+    if (times) time_products(before, model, context, record);
+    if (context.quality && context.measures) record.quality = context.quality(model);
+    apply_gate(gate, record);
+    if (context.quality && !context.measures)
+      record.reason += "; the quality was not measured here";
+    if (context.steps != nullptr) context.steps->save_text(name, outcome_of(record).dump());
+  }
   if (record.status != Status::Applied) model = before;
 }
 

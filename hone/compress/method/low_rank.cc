@@ -2,6 +2,7 @@
 #include "hone/compress/method/low_rank.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "hone/compress/method/damped_factor.h"
@@ -57,6 +58,25 @@ void choose_rank(const ChooseRank& choose, std::vector<double>& squares, ThinFac
   out.loss = all > 0 ? rest / all : 0;
 }
 
+// Gives column i of B and row i of A the same size, so that neither is out of the range of f16.
+void balance(ThinFactors& factors, Index rows, Index cols) {
+  for (Index r = 0; r < factors.rank; ++r) {
+    double a = 0, b = 0;
+    for (Index j = 0; j < cols; ++j)
+      a += std::pow(static_cast<double>(factors.a[static_cast<std::size_t>(r * cols + j)]), 2);
+    for (Index i = 0; i < rows; ++i)
+      b += std::pow(static_cast<double>(factors.b[static_cast<std::size_t>(i * factors.rank + r)]),
+                    2);
+    if (!(a > 0 && b > 0)) continue;
+    const double ratio = std::sqrt(std::sqrt(b / static_cast<double>(rows)) /
+                                   std::sqrt(a / static_cast<double>(cols)));
+    for (Index j = 0; j < cols; ++j)
+      factors.a[static_cast<std::size_t>(r * cols + j)] *= static_cast<float>(ratio);
+    for (Index i = 0; i < rows; ++i)
+      factors.b[static_cast<std::size_t>(i * factors.rank + r)] /= static_cast<float>(ratio);
+  }
+}
+
 }  // namespace
 
 ThinFactors factor_matrix(const WeightMatrix& matrix, const kernels::Gram* inputs,
@@ -82,6 +102,7 @@ ThinFactors factor_matrix(const WeightMatrix& matrix, const kernels::Gram* input
     const Matrix w_columns = transposed(w, rows, cols);
     out.a = narrowed(multiply(eigen.vectors, w_columns, out.rank, cols, rows, executor));
     out.b = narrowed(transposed(eigen.vectors, out.rank, rows));
+    balance(out, rows, cols);
     return out;
   }
   const Matrix columns = transposed(ws, rows, cols);
@@ -92,6 +113,7 @@ ThinFactors factor_matrix(const WeightMatrix& matrix, const kernels::Gram* input
   out.b = narrowed(multiply(ws, eigen.vectors, rows, out.rank, cols, executor));
   if (inputs != nullptr) kernels::solve_right(s, cols, eigen.vectors, executor);
   out.a = narrowed(eigen.vectors);
+  balance(out, rows, cols);
   return out;
 }
 

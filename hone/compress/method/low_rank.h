@@ -26,6 +26,7 @@ using ChooseRank = std::function<Index(std::span<const double> squares)>;
 // Σ ‖(W - B A) x‖², by that of W S = U Σ Vᵀ; the error is then the sum of σ_i² for i ≥ rank.
 // With the eigenvectors U of W H Wᵀ, B = U_r and A = U_rᵀ W; where W has more rows than columns,
 // with those of Sᵀ Wᵀ W S, B = W S V_r and A = V_rᵀ S⁻¹.
+// Rows of A and columns of B are scaled to the same size.
 // λ = 10⁻⁶ of the mean of the diagonal is added to H, and ten times as much until it has a factor.
 ThinFactors factor_matrix(const WeightMatrix& matrix, const kernels::Gram* inputs,
                           const ChooseRank& choose, Executor& executor);

@@ -34,7 +34,8 @@ class FactorPass final : public LayerPass {
   void check(const Model& model) const override;
   bool needs_inputs() const override { return options_.whitened; }
   double multiplications(const model_io::LayerProduct& product) const override;
-  void plan(std::vector<PlannedMatrix>& matrices) const override;
+  void plan(std::vector<PlannedMatrix>& matrices,
+            const model_io::Architecture& architecture) const override;
 
  protected:
   std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
@@ -93,14 +94,14 @@ double FactorPass::multiplications(const model_io::LayerProduct& product) const 
 
 // By each matrix, which does not know that its product shares the first factor; a loss tells
 // nothing before it is measured.
-void FactorPass::plan(std::vector<PlannedMatrix>& matrices) const {
+void FactorPass::plan(std::vector<PlannedMatrix>& matrices, const model_io::Architecture&) const {
   for (PlannedMatrix& planned : matrices) {
     if (!selection_.names(*planned.tensor) || role_of(*planned.tensor) != Role::Linear) continue;
     const double rank = options_.rank > 0 ? static_cast<double>(options_.rank)
                                           : options_.ratio * static_cast<double>(planned.cols);
     const double share =
         rank / static_cast<double>(planned.cols) + rank / static_cast<double>(planned.rows);
-    if (rank > 0 && share < 1) planned.bits *= share;
+    if (rank > 0 && share < 1) planned.share = share;
   }
 }
 
@@ -124,7 +125,7 @@ Index FactorPass::rank_of(const model_io::LayerProduct& product,
     for (rank = 0; rank < std::ssize(squares) && left > options_.loss * all; ++rank)
       left -= squares[static_cast<std::size_t>(rank)];
   }
-  const Index step = rank >= 64 ? 32 : 16;
+  const Index step = rank >= 32 ? 32 : 16;
   rank = std::max(step, round_up(rank, step));
   const bool saves = rank * (product.inputs + product.outputs) < product.inputs * product.outputs;
   return saves && rank <= std::ssize(squares) ? rank : -1;

@@ -51,7 +51,8 @@ class ZeroPass final : public LayerPass {
   void check(const Model& model) const override;
   bool needs_inputs() const override { return options_.saliency != Saliency::Magnitude; }
   double multiplications(const model_io::LayerProduct& product) const override;
-  void plan(std::vector<PlannedMatrix>& matrices) const override;
+  void plan(std::vector<PlannedMatrix>& matrices,
+            const model_io::Architecture& architecture) const override;
 
  protected:
   std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
@@ -97,6 +98,8 @@ std::string ZeroPass::reason_to_keep(const NamedMatrix& tensor) const {
 
 void ZeroPass::check(const Model& model) const {
   selection_.check(model, "prune");
+  HONE_REQUIRE(!options_.global || options_.saliency == Saliency::Magnitude, "prune",
+               "Only magnitudes are compared across all matrices (allocation = \"global\").");
   Index named = 0;
   std::string example;
   for (const NamedMatrix& tensor : model.tensors()) {
@@ -115,10 +118,10 @@ double ZeroPass::multiplications(const model_io::LayerProduct& product) const {
   return options_.saliency == Saliency::SparseGpt ? k * k * (0.5 * n + 0.5 * k) : 0;
 }
 
-void ZeroPass::plan(std::vector<PlannedMatrix>& matrices) const {
+void ZeroPass::plan(std::vector<PlannedMatrix>& matrices, const model_io::Architecture&) const {
   for (PlannedMatrix& planned : matrices) {
     if (is_wanted(*planned.tensor) && reason_to_keep(*planned.tensor).empty())
-      planned.bits = std::min(planned.bits, 1 + (1 - options_.sparsity) * planned.bits);
+      planned.kept = std::min(planned.kept, 1 - options_.sparsity);
   }
 }
 

@@ -50,7 +50,8 @@ class RoundPass final : public LayerPass {
   void check(const Model& model) const override;
   bool needs_inputs() const override { return options_.rounding != Rounding::Rtn; }
   double multiplications(const model_io::LayerProduct& product) const override;
-  void plan(std::vector<PlannedMatrix>& matrices) const override;
+  void plan(std::vector<PlannedMatrix>& matrices,
+            const model_io::Architecture& architecture) const override;
 
  protected:
   std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
@@ -122,8 +123,10 @@ std::string RoundPass::reason_to_keep(const NamedMatrix& tensor, const WeightFor
 
 void RoundPass::check_globs(const Model& model) const {
   selection_.check(model, "quantize");
-  for (const std::string& entry : options_.formats)
-    check_glob(model, entry.substr(0, entry.find('=')), "quantize");
+  for (const std::string& entry : options_.formats) {
+    const std::string glob = entry.substr(0, entry.find('='));
+    if (!glob.ends_with("_proj.a")) check_glob(model, glob, "quantize");  // of a pass before
+  }
 }
 
 // A group that is larger than the row would be one scale for the row, which is another spec.
@@ -165,7 +168,7 @@ double RoundPass::multiplications(const model_io::LayerProduct& product) const {
   return options_.rounding == Rounding::Gptq ? k * k * (0.5 * n + 0.5 * k) : 0;
 }
 
-void RoundPass::plan(std::vector<PlannedMatrix>& matrices) const {
+void RoundPass::plan(std::vector<PlannedMatrix>& matrices, const model_io::Architecture&) const {
   for (PlannedMatrix& planned : matrices) {
     FormatPointer format = format_of(*planned.tensor);
     if (format == nullptr || (is_quantized(*planned.tensor) && !recipe_.requantize)) continue;
@@ -213,8 +216,7 @@ EncodedMatrix RoundPass::encode(const WeightFormat& format, const WeightMatrix& 
 
 bool RoundPass::is_wanted(const Model& model, Index at) const {
   const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
-  const bool done = is_quantized(tensor) && !model.is_original(at);  // by a pass before this one
-  return !done && format_of(tensor) != nullptr;
+  return !model.is_rounded(at) && format_of(tensor) != nullptr;
 }
 
 void RoundPass::quantize_tensor(Model& model, Index at, const Inputs& inputs, Context& context,
@@ -248,6 +250,7 @@ void RoundPass::quantize_tensor(Model& model, Index at, const Inputs& inputs, Co
   record.rounded_again += is_quantized(tensor) ? 1 : 0;
   record.bytes_before += before.stored_bytes();
   record.bytes_after += bytes;
+  encoded.is_rounded = true;
   model.replace(at, std::move(encoded), options_.act_int8);
 }
 

@@ -101,36 +101,44 @@ std::shared_ptr<const WeightFormat> format_for(std::shared_ptr<const WeightForma
   return wide;
 }
 
-// The scales of one block.
-void fit_block(const WeightFormat& format, std::span<const float> block,
-               std::span<const float> importance, const FitOptions& options, BlockScales& scales) {
-  if (options.percentile == 0) return format.fit(block, importance, options, scales);
-  std::vector<float> sizes(block.size()), clipped(block.begin(), block.end());
-  std::ranges::transform(block, sizes.begin(), [](float x) { return std::abs(x); });
-  const auto last = static_cast<double>(sizes.size() - 1);
-  const auto rank = static_cast<std::ptrdiff_t>(std::llround(options.percentile / 100 * last));
+// Clips weights at a percentile of their sizes.
+std::vector<float> clipped(std::span<const float> weights, double percentile) {
+  std::vector<float> sizes(weights.size()), out(weights.begin(), weights.end());
+  std::ranges::transform(weights, sizes.begin(), [](float x) { return std::abs(x); });
+  const double last = static_cast<double>(sizes.size() - 1);
+  const auto rank = static_cast<std::ptrdiff_t>(std::floor(percentile / 100 * last));
   std::ranges::nth_element(sizes, sizes.begin() + rank);
   const float limit = sizes[static_cast<std::size_t>(rank)];
-  for (float& value : clipped) value = std::clamp(value, -limit, limit);
-  format.fit(clipped, importance, {.clip = false}, scales);
+  for (float& value : out) value = std::clamp(value, -limit, limit);
+  return out;
 }
 
 std::vector<BlockScales> fit_matrix(const WeightFormat& format, const WeightMatrix& matrix,
                                     std::span<const float> importance, const FitOptions& options,
                                     Executor& executor) {
+  const double percentile = options.percentile;
   if (format.spans_rows()) {
     std::vector<BlockScales> one(1);
-    fit_block(format, matrix.values, repeat(importance, matrix.rows), options, one.front());
+    const std::vector<float> all = repeat(importance, matrix.rows);
+    if (percentile > 0) {
+      format.fit(clipped(matrix.values, percentile), all, {.clip = false}, one.front());
+    } else {
+      format.fit(matrix.values, all, options, one.front());
+    }
     return one;
   }
   const Index blocks = blocks_per_row(format, matrix.cols);
   std::vector<BlockScales> scales(static_cast<std::size_t>(matrix.rows * blocks));
   executor.parallel_for(matrix.rows, 4, [&](Index begin, Index end, int) {
+    std::vector<float> inside;
     for (Index row = begin; row < end; ++row) {
       auto to = scales.begin() + row * blocks;
-      for_blocks(format, matrix.row(row), [&](std::span<const float> block, std::size_t first) {
+      if (percentile > 0) inside = clipped(matrix.row(row), percentile);
+      const std::span<const float> weights = percentile > 0 ? inside : matrix.row(row);
+      const FitOptions own = percentile > 0 ? FitOptions{.clip = false} : options;
+      for_blocks(format, weights, [&](std::span<const float> block, std::size_t first) {
         const auto part = importance.empty() ? importance : importance.subspan(first, block.size());
-        fit_block(format, block, part, options, *to++);
+        format.fit(block, part, own, *to++);
       });
     }
   });
@@ -193,8 +201,13 @@ double code_entropy(const WeightFormat& format, const WeightMatrix& matrix,
 
 EncodedMatrix store_like(const StoredMatrix& like, const WeightMatrix& matrix, Executor& executor) {
   if (like.layout != WeightLayout::Dense) {
-    const auto format =
-        format_for(format_for_columns(parse_weight_format(type_text(like)), matrix.cols), matrix);
+    const auto taken = format_for_columns(parse_weight_format(type_text(like)), matrix.cols);
+    if (!taken->takes(matrix.cols)) {
+      StoredMatrix half;
+      half.dtype = Dtype::Float16;
+      return store_like(half, matrix, executor);
+    }
+    const auto format = format_for(taken, matrix);
     const auto scales = fit_matrix(*format, matrix, {}, {}, executor);
     EncodedMatrix out = round_matrix(*format, matrix, scales, executor);
     out.stored.act_int8 = like.act_int8;

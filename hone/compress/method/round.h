@@ -61,7 +61,8 @@ EncodedMatrix round_matrix(const WeightFormat& format, const WeightMatrix& matri
                            std::span<const BlockScales> scales, Executor& executor);
 
 // The matrix in the type of `like`, which has other values and may have other sizes: f32, f16 and
-// bf16 are rounded, codes get new scales. Throws like format_for().
+// bf16 are rounded, codes get new scales, and f16 stands for codes that do not take so many
+// columns. Throws like format_for().
 EncodedMatrix store_like(const StoredMatrix& like, const WeightMatrix& matrix, Executor& executor);
 
 // 10 log10(Σ w² / Σ (w - decoded)²) in dB; infinity if nothing was lost.

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <numeric>
+#include <utility>
 
 #include "hone/compress/allocate/divergence.h"
 #include "hone/compress/method/layer_pass.h"
@@ -83,7 +86,8 @@ class WidthPass final : public LayerPass {
   void check(const Model& model) const override;
   bool needs_inputs() const override { return true; }
   double multiplications(const model_io::LayerProduct& product) const override;
-  void plan(std::vector<PlannedMatrix>& matrices) const override;
+  void plan(std::vector<PlannedMatrix>& matrices,
+            const model_io::Architecture& architecture) const override;
 
  protected:
   std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
@@ -129,7 +133,7 @@ Cut WidthPass::cut_of(const model_io::Architecture& a, Index layer) const {
 std::string WidthPass::reason_to_keep(const NamedMatrix& tensor, Index cols) const {
   if (!is_quantized(tensor)) return {};
   if (!requantize_) return concat(type_text(tensor.matrix), " ", kKeepsCodes);
-  const auto format = parse_weight_format(type_text(tensor.matrix));
+  const auto format = format_for_columns(parse_weight_format(type_text(tensor.matrix)), cols);
   if (format->takes(cols)) return {};
   return concat(format->name(), " does not take the ", cols, " columns that would remain");
 }
@@ -162,15 +166,22 @@ void WidthPass::check(const Model& model) const {
                                     " matrices that this pass names would change: ", example, "."));
 }
 
-void WidthPass::plan(std::vector<PlannedMatrix>& matrices) const {
-  for (PlannedMatrix& planned : matrices) {
-    const std::string& name = planned.tensor->name;
-    const bool reads = name.ends_with(is_ffn() ? "down_proj.weight" : "o_proj.weight");
-    const bool makes = is_ffn()
-                           ? name.ends_with("gate_proj.weight") || name.ends_with("up_proj.weight")
-                           : name.ends_with("q_proj.weight");
-    Index& width = reads ? planned.cols : planned.rows;
-    if (reads || makes) width -= std::llround(options_.ratio * static_cast<double>(width));
+void WidthPass::plan(std::vector<PlannedMatrix>& matrices,
+                     const model_io::Architecture& architecture) const {
+  const std::string_view reads = is_ffn() ? "mlp.down_proj.weight" : "self_attn.o_proj.weight";
+  for (const PlannedMatrix& consumer : std::vector<PlannedMatrix>(matrices)) {
+    if (!consumer.tensor->name.ends_with(reads) || !selection_.names(*consumer.tensor)) continue;
+    const Cut cut = cut_of(architecture, consumer.layer);
+    const Index gone = cut.unit * cut.groups * cut.removed;
+    for (PlannedMatrix& planned : matrices) {
+      const std::string& name = planned.tensor->name;
+      if (planned.layer != consumer.layer || planned.tensor->is_vector) continue;
+      const bool makes =
+          is_ffn() ? name.ends_with("gate_proj.weight") || name.ends_with("up_proj.weight")
+                   : name.ends_with("q_proj.weight");
+      if (name.ends_with(reads)) planned.cols -= gone;
+      if (makes) planned.rows -= gone;
+    }
   }
 }
 
@@ -261,8 +272,10 @@ void WidthPass::summarize(const Model& before, const Model& after, PassRecord& r
 // Chooses layers by their measured effect.
 class LayerChooser {
  public:
-  LayerChooser(const Model& model, Context& context)
+  // Only layers that `removable` accepts go.
+  LayerChooser(const Model& model, std::function<bool(Index)> removable, Context& context)
       : model_(model),
+        removable_(std::move(removable)),
         context_(context),
         meter_(model, sample_texts(context.calibration, model, kMeasuredTokens), context.executor),
         left_(static_cast<std::size_t>(model.architecture().layers)) {
@@ -278,11 +291,15 @@ class LayerChooser {
     meter_.walk().restart();
     for (std::size_t i = 0; i < left_.size(); ++i) {
       throw_if_cancelled(context_);
-      const std::vector<float> stream(meter_.walk().hidden().begin(), meter_.walk().hidden().end());
-      run_from(i + 1);
-      divergences.push_back(meter_.compare());
-      meter_.walk().set_hidden(stream);
-      meter_.walk().advance(left_[i], model_);
+      infer::LayerWalk& walk = meter_.walk();
+      divergences.push_back(std::numeric_limits<double>::infinity());
+      if (removable_(left_[i])) {
+        const std::vector<float> stream(walk.hidden().begin(), walk.hidden().end());
+        run_from(i + 1);
+        divergences.back() = meter_.compare();
+        walk.set_hidden(stream);
+      }
+      walk.advance(left_[i], model_);
       progress.update(static_cast<Index>(i) + 1);
     }
     const auto least = std::ranges::min_element(divergences);
@@ -298,6 +315,7 @@ class LayerChooser {
   }
 
   const Model& model_;
+  std::function<bool(Index)> removable_;
   Context& context_;
   DivergenceMeter meter_;
   std::vector<Index> left_;
@@ -306,14 +324,19 @@ class LayerChooser {
 class DepthPass final : public Pass {
  public:
   DepthPass(const StructurePass& options, const Recipe& recipe)
-      : options_(options), gate_(recipe.gate) {}
+      : options_(options),
+        gate_(recipe.gate),
+        selection_{recipe.keep_float, options.apply, options.except} {}
 
   void check(const Model& model) const override {
     const model_io::Architecture& a = model.architecture();
-    HONE_REQUIRE(count_of(a) > 0, "structure layers",
+    selection_.check(model, "structure layers");
+    const Index wanted = std::llround(options_.ratio * static_cast<double>(a.layers));
+    HONE_REQUIRE(wanted > 0, "structure layers",
                  concat("A ratio of ", options_.ratio, " of ", a.layers, " layers removes none."));
-    HONE_REQUIRE(count_of(a) < a.layers, "structure layers",
+    HONE_REQUIRE(wanted < a.layers, "structure layers",
                  concat("A ratio of ", options_.ratio, " removes all layers."));
+    HONE_REQUIRE(count_of(model) > 0, "structure layers", "The globs leave no layer to remove.");
     if (a.inverse_layer_scale)
       fail_unsupported("structure layers",
                        "This model divides scores by the place of their layer.");
@@ -325,7 +348,8 @@ class DepthPass final : public Pass {
     const auto all = static_cast<double>(layers);
     return options_.ratio * all * kMeasuredTokens * all * (layer * all / 2 + head);
   }
-  void plan(std::vector<PlannedMatrix>& matrices) const override {
+  void plan(std::vector<PlannedMatrix>& matrices,
+            const model_io::Architecture& /*architecture*/) const override {
     Index layers = 0;
     for (const PlannedMatrix& one : matrices) layers = std::max(layers, one.layer + 1);
     const Index left = layers - std::llround(options_.ratio * static_cast<double>(layers));
@@ -351,8 +375,19 @@ class DepthPass final : public Pass {
   }
 
  private:
-  Index count_of(const model_io::Architecture& a) const {
-    return std::llround(options_.ratio * static_cast<double>(a.layers));
+  bool is_removable(const Model& model, Index layer) const {
+    return std::ranges::all_of(model.tensors(), [&](const NamedMatrix& tensor) {
+      return role_of(tensor) != Role::Linear || selection_.names(tensor) ||
+             !tensor.name.starts_with(model_io::layer_name(layer, ""));
+    });
+  }
+  // At least one layer stays, whatever passes before have removed.
+  Index count_of(const Model& model) const {
+    const Index layers = model.architecture().layers;
+    Index removable = 0;
+    for (Index layer = 0; layer < layers; ++layer) removable += is_removable(model, layer) ? 1 : 0;
+    const Index wanted = std::llround(options_.ratio * static_cast<double>(layers));
+    return std::min({wanted, removable, layers - 1});
   }
 
   // [{layer, kl}] in the order of removal; a finished choice of an interrupted run is kept.
@@ -362,9 +397,10 @@ class DepthPass final : public Pass {
     if (context.steps != nullptr) {
       if (const auto saved = context.steps->text(step)) return parse_json(*saved, step);
     }
-    LayerChooser chooser(model, context);
+    LayerChooser chooser(
+        model, [&](Index layer) { return is_removable(model, layer); }, context);
     Json chosen = Json::array();
-    for (Index i = 0; i < count_of(model.architecture()); ++i) {
+    for (Index i = 0; i < count_of(model); ++i) {
       const auto [layer, kl] = chooser.remove_next();
       chosen.push_back({{"layer", layer}, {"kl", kl}});
     }
@@ -374,6 +410,7 @@ class DepthPass final : public Pass {
 
   StructurePass options_;
   Gate gate_;
+  Selection selection_;
 };
 
 }  // namespace

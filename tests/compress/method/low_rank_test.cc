@@ -99,6 +99,21 @@ TEST(LowRank, finds_known_singular_values) {
   EXPECT_NEAR(seen[6], 0, 1e-6);
 }
 
+// More text changes neither factor's size.
+TEST(LowRank, has_factors_of_like_size_for_any_number_of_tokens) {
+  for (const auto& [rows, cols] : {std::pair<Index, Index>{40, 24}, {24, 40}}) {
+    const auto w = normals(rows * cols, 1);
+    for (const Index tokens : {100, 20000}) {
+      const kernels::Gram gram = gram_of(normals(tokens * cols, 2), cols);
+      const ThinFactors f = factor_matrix({w, rows, cols, "w"}, &gram, fixed(8), serial_executor());
+      const double a = squares(f.a) / static_cast<double>(f.a.size()),
+                   b = squares(f.b) / static_cast<double>(f.b.size());
+      EXPECT_NEAR(a / b, 1, 0.2);
+      EXPECT_LT(std::max(a, b), 30);
+    }
+  }
+}
+
 // No small change of the factors makes the error of the outputs smaller.
 TEST(LowRank, is_the_best_of_its_rank) {
   const Index rows = 18, cols = 24, rank = 6;
