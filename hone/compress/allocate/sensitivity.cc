@@ -165,7 +165,8 @@ void SensitivityRun::add_groups(Index layer) {
     if (const auto gram = grams.find(product); gram != grams.end())
       gram->second.add(x, rows, cols, context_.executor);
   });
-  for (const auto& [p, gram] : grams) {
+  for (const auto& observed : grams) {
+    const model_io::LayerProduct& product = products[static_cast<std::size_t>(observed.first)];
     const auto add = [&](const kernels::Gram* inputs, std::span<const Index> matrices) {
       LayerGroup own{.group = {}, .layer = layer};
       for (const Index at : matrices)
@@ -173,17 +174,13 @@ void SensitivityRun::add_groups(Index layer) {
           own.group.tensors.push_back(model_.tensors()[static_cast<std::size_t>(at)].name);
       if (own.group.tensors.empty()) return;
       const std::string& first = own.group.tensors.front();
-      own.group.name =
-          first.ends_with(".a")
-              ? first
-              : model_io::layer_name(layer, products[static_cast<std::size_t>(p)].name);
+      own.group.name = first.ends_with(".a") ? first : model_io::layer_name(layer, product.name);
       own.group.costs = costs_of(own.group.tensors);
       if (own.group.costs.empty()) return;
       measure_outputs(own, *inputs);
       groups_.push_back(std::move(own));
     };
-    for_matrices(model_, layer, products[static_cast<std::size_t>(p)], &gram, context_.executor,
-                 add);
+    for_matrices(model_, layer, product, &observed.second, context_.executor, add);
   }
 }
 
