@@ -98,11 +98,11 @@ Index Forecaster::bytes(bool masks) const {
     const StoredMatrix& matrix = tensor.matrix;
     const double bits = 8.0 * static_cast<double>(matrix.stored_bytes()) /
                         static_cast<double>(matrix.rows * matrix.cols);
-    PlannedMatrix planned{
-        .tensor = &tensor, .rows = matrix.rows, .cols = matrix.cols, .bits = bits};
-    for (Index layer = 0; layer < a_.layers && planned.layer < 0; ++layer)
-      if (tensor.name.starts_with(model_io::layer_name(layer, ""))) planned.layer = layer;
-    matrices.push_back(planned);
+    matrices.push_back({.tensor = &tensor,
+                        .layer = model_io::layer_of(tensor.name),
+                        .rows = matrix.rows,
+                        .cols = matrix.cols,
+                        .bits = bits});
   }
   for (const std::unique_ptr<Pass>& pass : passes_) pass->plan(matrices, a_);
   Index total = 0;

@@ -103,19 +103,17 @@ void Model::remove_layer(Index layer) {
   if (a.inverse_layer_scale)
     fail_unsupported("remove layer", "The model divides scores by the place of their layer.");
   for (std::size_t i = 0; i < tensors_.size();) {
-    if (tensors_[i].name.starts_with(model_io::layer_name(layer, ""))) {
+    const Index own = model_io::layer_of(tensors_[i].name);
+    if (own == layer) {
       tensors_.erase(tensors_.begin() + static_cast<std::ptrdiff_t>(i));
       owners_.erase(owners_.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      ++i;
+      continue;
     }
-  }
-  for (Index next = layer + 1; next < a.layers; ++next) {
-    const std::string from = model_io::layer_name(next, "");
-    const std::string to = model_io::layer_name(next - 1, "");
-    for (model_io::NamedMatrix& tensor : tensors_) {
-      if (tensor.name.starts_with(from)) tensor.name = to + tensor.name.substr(from.size());
+    if (own > layer) {
+      std::string& name = tensors_[i].name;
+      name = model_io::layer_name(own - 1, name.substr(model_io::layer_name(own, "").size()));
     }
+    ++i;
   }
   for (std::vector<Index>* each : {&a.windows, &a.layer_heads, &a.layer_intermediate}) {
     if (!each->empty()) each->erase(each->begin() + layer);

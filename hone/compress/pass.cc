@@ -75,6 +75,10 @@ Index PlannedMatrix::bytes(bool masks) const {
   return static_cast<Index>(std::ceil(static_cast<double>(rows * cols) * share * each / 8));
 }
 
+void require_calibration(const Context& context, std::string_view op) {
+  HONE_CHECK(!context.calibration.empty(), op, "a calibration text", "none");
+}
+
 void throw_if_cancelled(const Context& context) {
   if (context.stop.stop_requested()) {
     throw Error(ErrorCategory::Cancelled,

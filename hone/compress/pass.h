@@ -66,6 +66,8 @@ struct Context {
 
 // Throws Error{Cancelled} if a stop is requested.
 void throw_if_cancelled(const Context& context);
+// Throws Error{InvalidArgument} that names `op` if there is no calibration text.
+void require_calibration(const Context& context, std::string_view op);
 
 // A matrix as it will be, for a forecast of sizes.
 struct PlannedMatrix {

@@ -85,7 +85,7 @@ ConfigEntry number(std::string_view name, Number& value, Number high) {
   return {.name = name, .field = &value, .check = in_range(value, 0, high)};
 }
 
-// For an enumeration whose values are the positions of their names.
+// The same for an enumeration; the values are positions in `known`.
 template <class Enum>
 ConfigEntry choice_of(std::string_view name, std::span<const std::string_view> known, Enum& value) {
   return choice(name, known, static_cast<std::size_t>(value),

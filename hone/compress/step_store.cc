@@ -48,9 +48,8 @@ Json describe(const Model& model, Index at) {
 
 Json widths_of(const model_io::Architecture& a, Index layer) {
   Json factored = Json::array();
-  const std::string prefix = model_io::layer_name(layer, "");
   for (const model_io::FactoredLayer& one : a.factored) {
-    if (one.name.starts_with(prefix)) factored.push_back({one.name, one.rank});
+    if (model_io::layer_of(one.name) == layer) factored.push_back({one.name, one.rank});
   }
   return {{"heads", a.heads_of(layer)},
           {"intermediate", a.intermediate_of(layer)},

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/model_io/tensor_plan.h"
 
+#include <charconv>
 #include <unordered_map>
 
 #include "hone/core/check.h"
 
 namespace hone::model_io {
 namespace {
+
+constexpr std::string_view kLayers = "model.layers.";
 
 // Collects the tensors of an architecture.
 class Planner {
@@ -77,7 +80,16 @@ class Planner {
 }  // namespace
 
 std::string layer_name(Index layer, std::string_view part) {
-  return concat("model.layers.", layer, ".", part);
+  return concat(kLayers, layer, ".", part);
+}
+
+Index layer_of(std::string_view name) {
+  if (!name.starts_with(kLayers)) return -1;
+  name.remove_prefix(kLayers.size());
+  const char* const end = name.data() + name.size();
+  Index layer = -1;
+  const auto [rest, error] = std::from_chars(name.data(), end, layer);
+  return error == std::errc() && rest != end && *rest == '.' ? layer : -1;
 }
 
 std::vector<LayerProduct> layer_products(const Architecture& a, Index layer) {

@@ -41,5 +41,7 @@ std::vector<PlannedTensor> plan_tensors(const Architecture& architecture);
 
 // "model.layers.<layer>.<part>"
 std::string layer_name(Index layer, std::string_view part);
+// The layer that a tensor or product belongs to; -1 for a name that layer_name() does not make.
+Index layer_of(std::string_view name);
 
 }  // namespace hone::model_io

@@ -10,20 +10,14 @@
 #include "hone/compress/method/round.h"
 #include "hone/infer/engine.h"
 #include "hone/measure/measure.h"
+#include "tests/compress/random_texts.h"
 #include "tests/model_io/tiny_families.h"
 #include "tests/support/test_data.h"
 
 namespace hone::compress {
 namespace {
 
-std::vector<std::vector<text::TokenId>> calibration() {
-  PhiloxStream random(5);
-  std::vector<std::vector<text::TokenId>> texts(6);
-  for (auto& text : texts) {
-    for (int i = 0; i < 40; ++i) text.push_back(static_cast<text::TokenId>(random.below(48)));
-  }
-  return texts;
-}
+std::vector<std::vector<text::TokenId>> calibration() { return random_texts(6); }
 
 class Families : public testing::TestWithParam<std::size_t> {
  protected:
@@ -37,6 +31,14 @@ class Families : public testing::TestWithParam<std::size_t> {
             .measurer = *measurer_,
             .quality = {},
             .calibration = calibration()};
+  }
+  Result run(const std::vector<PassOptions>& passes) { return run(passes, *original_); }
+  Result run(const std::vector<PassOptions>& passes, const model_io::ModelFile& model) {
+    Recipe recipe;
+    recipe.gate.on_fail = OnFail::Keep;
+    recipe.passes = passes;
+    Context own = context();
+    return compress(model, recipe, own);
   }
   // Writes the model and opens it with the runtime; the mean logarithm of the probabilities.
   double score(const Model& model) {
@@ -60,11 +62,7 @@ class Families : public testing::TestWithParam<std::size_t> {
 };
 
 TEST_P(Families, is_quantized_with_feedback_and_runs) {
-  Recipe recipe;
-  recipe.gate.on_fail = OnFail::Keep;
-  recipe.passes = {QuantizePass{.spec = "int8:row", .rounding = Rounding::Gptq}};
-  Context own = context();
-  const Result result = compress(*original_, recipe, own);
+  const Result result = run({QuantizePass{.spec = "int8:row", .rounding = Rounding::Gptq}});
   ASSERT_EQ(result.passes.front().status, Status::Applied);
   Index linear = 0, fed = 0;
   for (std::size_t i = 0; i < result.model.tensors().size(); ++i) {
@@ -108,12 +106,8 @@ TEST_P(Families, gets_formats_for_a_budget) {
 
 TEST_P(Families, is_pruned_by_every_method_and_runs) {
   for (const Saliency saliency : {Saliency::Magnitude, Saliency::Wanda, Saliency::SparseGpt}) {
-    Recipe recipe;
-    recipe.gate.on_fail = OnFail::Keep;
-    recipe.passes = {PrunePass{.saliency = saliency, .sparsity = 0.5},
-                     QuantizePass{.spec = "int8:row", .rounding = Rounding::Gptq}};
-    Context own = context();
-    const Result result = compress(*original_, recipe, own);
+    const Result result = run({PrunePass{.saliency = saliency, .sparsity = 0.5},
+                               QuantizePass{.spec = "int8:row", .rounding = Rounding::Gptq}});
     const Json& counts = result.passes[0].statistics;
     EXPECT_EQ(counts["method"], name_of(saliency));
     EXPECT_NEAR(counts["actual_sparsity"].get<double>(), 0.5, 0.02);
@@ -140,12 +134,8 @@ TEST_P(Families, is_pruned_by_every_method_and_runs) {
 TEST_P(Families, loses_width_of_its_mlps_and_runs) {
   const model_io::Architecture& a = original_->architecture();
   for (const bool repair : {true, false}) {
-    Recipe recipe;
-    recipe.gate.on_fail = OnFail::Keep;
-    recipe.passes = {
-        StructurePass{.part = Part::Ffn, .ratio = 0.25, .round_to = 2, .repair = repair}};
-    Context own = context();
-    const Result result = compress(*original_, recipe, own);
+    const Result result =
+        run({StructurePass{.part = Part::Ffn, .ratio = 0.25, .round_to = 2, .repair = repair}});
     ASSERT_EQ(result.passes[0].status, Status::Applied) << result.passes[0].reason;
     for (Index layer = 0; layer < a.layers; ++layer)
       EXPECT_NEAR(static_cast<double>(result.model.architecture().intermediate_of(layer)),
@@ -160,15 +150,12 @@ TEST_P(Families, loses_width_of_its_mlps_and_runs) {
 
 TEST_P(Families, loses_query_heads_and_runs_or_says_why_not) {
   const model_io::Architecture& a = original_->architecture();
-  Recipe recipe;
-  recipe.gate.on_fail = OnFail::Keep;
-  recipe.passes = {StructurePass{.part = Part::Heads, .ratio = 0.5}};
-  Context own = context();
+  const std::vector<PassOptions> passes{StructurePass{.part = Part::Heads, .ratio = 0.5}};
   if (a.qk_norm == model_io::QkNorm::Row || a.heads == a.kv_heads) {
-    EXPECT_THROW(compress(*original_, recipe, own), Error);
+    EXPECT_THROW(run(passes), Error);
     return;
   }
-  const Result result = compress(*original_, recipe, own);
+  const Result result = run(passes);
   ASSERT_EQ(result.passes[0].status, Status::Applied) << result.passes[0].reason;
   for (Index layer = 0; layer < a.layers; ++layer) {
     const Index each = a.heads_of(layer) / a.kv_heads;
@@ -178,11 +165,7 @@ TEST_P(Families, loses_query_heads_and_runs_or_says_why_not) {
 }
 
 TEST_P(Families, loses_a_layer_and_runs) {
-  Recipe recipe;
-  recipe.gate.on_fail = OnFail::Keep;
-  recipe.passes = {StructurePass{.part = Part::Layers, .ratio = 0.5}};
-  Context own = context();
-  const Result result = compress(*original_, recipe, own);
+  const Result result = run({StructurePass{.part = Part::Layers, .ratio = 0.5}});
   ASSERT_EQ(result.passes[0].status, Status::Applied) << result.passes[0].reason;
   EXPECT_EQ(result.model.architecture().layers, original_->architecture().layers - 1);
   EXPECT_EQ(result.passes[0].evidence.size(), 1u);
@@ -191,12 +174,8 @@ TEST_P(Families, loses_a_layer_and_runs) {
 
 TEST_P(Families, is_factored_and_its_factors_are_quantized) {
   for (const bool whitened : {true, false}) {
-    Recipe recipe;
-    recipe.gate.on_fail = OnFail::Keep;
-    recipe.passes = {LowRankPass{.whitened = whitened, .rank = 16},
-                     QuantizePass{.spec = "int8:row", .rounding = Rounding::Gptq}};
-    Context own = context();
-    const Result result = compress(*original_, recipe, own);
+    const Result result = run({LowRankPass{.whitened = whitened, .rank = 16},
+                               QuantizePass{.spec = "int8:row", .rounding = Rounding::Gptq}});
     ASSERT_EQ(result.passes[0].status, Status::Applied) << result.passes[0].reason;
     const auto& factored = result.model.architecture().factored;
     EXPECT_EQ(factored.size(), result.passes[0].evidence.size());
@@ -249,11 +228,7 @@ TEST_P(Families, loses_nothing_by_factors_of_the_rank_it_has) {
                  true);
   }
   for (const bool whitened : {true, false}) {
-    Recipe recipe;
-    recipe.gate.on_fail = OnFail::Keep;
-    recipe.passes = {LowRankPass{.whitened = whitened, .rank = 16}};
-    Context own = context();
-    const Result result = compress(thin, recipe, own);
+    const Result result = run({LowRankPass{.whitened = whitened, .rank = 16}}, thin);
     ASSERT_EQ(result.passes[0].status, Status::Applied) << result.passes[0].reason;
     EXPECT_NEAR(score(result.model) / score(thin), 1, 2e-4);
   }
@@ -281,11 +256,8 @@ TEST_P(Families, loses_nothing_by_columns_that_repeat) {
       }
     }
   }
-  Recipe recipe;
-  recipe.gate.on_fail = OnFail::Keep;
-  recipe.passes = {StructurePass{.part = Part::Ffn, .ratio = 0.5, .round_to = 1, .damp = 1e-9}};
-  Context own = context();
-  const Result result = compress(doubled, recipe, own);
+  const Result result =
+      run({StructurePass{.part = Part::Ffn, .ratio = 0.5, .round_to = 1, .damp = 1e-9}}, doubled);
   EXPECT_NEAR(score(result.model) / score(doubled), 1, 2e-3);
   for (const Json& row : result.passes[0].evidence)
     EXPECT_LT(row["output_error"].get<double>(), 1e-6);

@@ -10,6 +10,7 @@
 #include "hone/compress/forecast.h"
 #include "hone/compress/method/round.h"
 #include "hone/measure/measure.h"
+#include "tests/compress/random_texts.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
@@ -38,10 +39,7 @@ class Passes : public testing::Test {
     recipe_.gate.on_fail = OnFail::Keep;
     recipe_.passes = passes;
     Context context{.executor = serial_executor(), .measurer = *measurer_, .quality = quality_};
-    PhiloxStream random(5);
-    context.calibration.resize(3);
-    for (auto& text : context.calibration)
-      for (int i = 0; i < 40; ++i) text.push_back(static_cast<text::TokenId>(random.below(48)));
+    context.calibration = random_texts(3);
     return compress(*original_, recipe_, context);
   }
   std::string refused(const std::vector<PassOptions>& passes) {

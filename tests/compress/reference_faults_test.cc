@@ -10,6 +10,7 @@
 #include "hone/compress/method/round.h"
 #include "hone/core/file/file_io.h"
 #include "hone/measure/measure.h"
+#include "tests/compress/random_texts.h"
 #include "tests/model_io/tiny_families.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
@@ -34,10 +35,7 @@ class ReferenceFaults : public testing::Test {
     recipe.gate.on_fail = OnFail::Keep;
     recipe.passes = {pass};
     Context context{.executor = serial_executor(), .measurer = *measurer_, .quality = {}};
-    PhiloxStream random(5);
-    context.calibration.resize(3);
-    for (auto& text : context.calibration)
-      for (int i = 0; i < 40; ++i) text.push_back(static_cast<text::TokenId>(random.below(48)));
+    context.calibration = random_texts(3);
     return compress(*original_, recipe, context);
   }
   // The bytes of the weights' file of a model.

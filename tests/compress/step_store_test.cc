@@ -10,6 +10,7 @@
 #include "hone/core/file/file_io.h"
 #include "hone/measure/measure.h"
 #include "hone/model_io/write_model.h"
+#include "tests/compress/random_texts.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
@@ -31,10 +32,7 @@ class Steps : public testing::Test {
   fs::path steps() const { return folder_.path() / "out.resume"; }
   Context context(StepStore& store) {
     Context context{.executor = serial_executor(), .measurer = *measurer_, .quality = {}};
-    PhiloxStream random(5);
-    context.calibration.resize(4);
-    for (auto& text : context.calibration)
-      for (int i = 0; i < 40; ++i) text.push_back(static_cast<text::TokenId>(random.below(48)));
+    context.calibration = random_texts(4);
     context.steps = &store;
     return context;
   }

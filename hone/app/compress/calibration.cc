@@ -98,14 +98,15 @@ CalibrationText read_calibration(const compress::Recipe& recipe, const model_io:
                                  std::span<const std::string> evaluation) {
   const text::Tokenizer& tokenizer = *model.tokenizer();
   const Index window = std::min(recipe.calib_window, model.architecture().context);
-  const std::vector<std::string> documents = data::load_text(recipe.calib_data).train;
-  const text::TokenStream stream = encode_for_eval(tokenizer, documents);
+  data::TextCorpus corpus = data::load_text(recipe.calib_data);
+  const text::TokenStream stream = encode_for_eval(tokenizer, corpus.train);
   if (std::ssize(stream.ids) < 2)
     fail_corrupt(recipe.calib_data, "a calibration text of at least 2 tokens",
                  concat(stream.ids.size()));
   CalibrationText out;
   out.texts = spread_texts(stream.ids, window, recipe.calib_tokens, window_start(tokenizer));
   check_overlap(out, recipe.calib_data, tokenizer, evaluation);
+  out.held_out = std::move(corpus.held_out);
   out.about = describe(out, recipe.calib_data);
   return out;
 }

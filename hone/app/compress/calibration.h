@@ -17,7 +17,8 @@ namespace hone::app {
 // A text whose activations tell a pass which weights matter.
 struct CalibrationText {
   std::vector<std::vector<text::TokenId>> texts;
-  Json about;  // {source, tokens, texts, sha256 of the ids}, for the card
+  Json about;                         // {source, tokens, texts, sha256 of the ids}, for the card
+  std::vector<std::string> held_out;  // of the same file, for the card
 };
 
 // Reads at most recipe.calib_tokens of the file recipe.calib_data, in texts of recipe.calib_window

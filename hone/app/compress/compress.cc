@@ -21,7 +21,6 @@
 #include "hone/core/progress.h"
 #include "hone/core/text_format.h"
 #include "hone/core/version.h"
-#include "hone/data/text_source.h"
 #include "hone/model_io/factored_config.h"
 
 namespace hone::app {
@@ -95,7 +94,9 @@ CalibrationText own_calibration(const CompressJob& job, const compress::StepStor
   constexpr const char* kName = "calibration.json";
   if (const auto saved = steps.text(kName)) {
     const Json json = parse_json(*saved, kName);
-    return {json.at("texts").get<std::vector<std::vector<text::TokenId>>>(), json.at("about")};
+    return {.texts = json.at("texts").get<std::vector<std::vector<text::TokenId>>>(),
+            .about = json.at("about"),
+            .held_out = {}};
   }
   CalibrationText text =
       write_calibration(job.model, job.tokenizer, job.recipe, executor, job.stop);
@@ -200,10 +201,9 @@ void CompressRun::prepare(CardMeter& meter) {
     if (auto text = hold_back(calibration_)) meter.add_text(*std::move(text));
     return;
   }
-  std::vector<std::string> rest = data::load_text(job_.recipe.calib_data).held_out;
-  if (!rest.empty())
+  if (!calibration_.held_out.empty())
     meter.add_text({.name = concat("held-out part of ", job_.recipe.calib_data),
-                    .documents = std::move(rest)});
+                    .documents = calibration_.held_out});
 }
 
 void CompressRun::write(const compress::Result& result, const CardText& text,

@@ -237,7 +237,7 @@ std::vector<MatrixGroup> SensitivityRun::run() {
 std::vector<MatrixGroup> measure_sensitivities(const Model& model, const Recipe& recipe,
                                                const std::function<bool(const NamedMatrix&)>& names,
                                                Context& context) {
-  HONE_REQUIRE(!context.calibration.empty(), "allocate", "There is no calibration text.");
+  require_calibration(context, "allocate");
   return SensitivityRun(model, recipe, names, context).run();
 }
 

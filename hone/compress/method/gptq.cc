@@ -39,6 +39,22 @@ void fill_reversed(const kernels::Gram& inputs, std::span<const Index> order, do
   });
 }
 
+// Subtracts what errors δ [rows, cols] in the order of rounding ask of columns first, first + 1, …,
+// Σ_j δ_j factor_ij over the first `depth` columns j, from rows of kBlock columns.
+void subtract_feedback(const ErrorFeedback& from, const double* errors, Index rows, Index first,
+                       Index count, Index depth, double* out) {
+  kernels::subtract_product({.a = errors,
+                             .a_stride = from.cols(),
+                             .b = from.factors(first),
+                             .b_stride = from.cols(),
+                             .c = out,
+                             .c_stride = kBlock,
+                             .rows = rows,
+                             .cols = count,
+                             .depth = depth},
+                            serial_executor());
+}
+
 // Errors of one task: rows of δ in the order of rounding, and their effect on a block of columns.
 struct TaskRows {
   std::vector<double> errors, feedback;
@@ -53,16 +69,7 @@ struct TaskRows {
   // changed.
   void feed(const ErrorFeedback& from, Index rows, Index first, Index count, Index depth) {
     std::ranges::fill(feedback, 0);
-    kernels::subtract_product({.a = errors.data(),
-                               .a_stride = from.cols(),
-                               .b = from.factors(first),
-                               .b_stride = from.cols(),
-                               .c = feedback.data(),
-                               .c_stride = kBlock,
-                               .rows = rows,
-                               .cols = count,
-                               .depth = depth},
-                              serial_executor());
+    subtract_feedback(from, errors.data(), rows, first, count, depth, feedback.data());
   }
 };
 
@@ -211,16 +218,8 @@ std::vector<float> prune_with_feedback(const WeightMatrix& matrix, double sparsi
           targets[static_cast<std::size_t>(row * kBlock + i)] =
               -static_cast<double>(matrix.row(row)[static_cast<std::size_t>(column(i))]);
       }
-      kernels::subtract_product({.a = errors.data() + begin * n,
-                                 .a_stride = n,
-                                 .b = feedback.factors(first),
-                                 .b_stride = n,
-                                 .c = block,
-                                 .c_stride = kBlock,
-                                 .rows = end - begin,
-                                 .cols = count,
-                                 .depth = first},
-                                serial_executor());
+      subtract_feedback(feedback, errors.data() + begin * n, end - begin, first, count, first,
+                        block);
       for (double& target : std::span(block, static_cast<std::size_t>((end - begin) * kBlock)))
         target = -target;
       // The loss of a weight counts as if all before it in the block stayed.

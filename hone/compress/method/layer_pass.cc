@@ -4,7 +4,6 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "hone/compress/gate.h"
 #include "hone/compress/method/product_timer.h"
@@ -70,6 +69,36 @@ void Selection::check(const Model& model, std::string_view op) const {
 }
 
 bool is_quantized(const NamedMatrix& tensor) { return tensor.matrix.layout != WeightLayout::Dense; }
+
+std::string reason_to_keep_codes(const NamedMatrix& tensor, bool requantize) {
+  if (requantize || !is_quantized(tensor)) return {};
+  return concat(type_text(tensor.matrix),
+                " is quantized already and keeps its codes (--requantize decodes and quantizes it "
+                "again)");
+}
+
+void check_use(const Model& model, std::string_view op,
+               FunctionRef<ReasonToKeep(const NamedMatrix&)> reason_to_keep) {
+  Index named = 0;
+  std::string example;
+  for (const NamedMatrix& tensor : model.tensors()) {
+    const ReasonToKeep reason = reason_to_keep(tensor);
+    if (!reason) continue;
+    if (reason->empty()) return;
+    if (++named == 1) example = concat(tensor.name, ": ", *reason);
+  }
+  HONE_REQUIRE(named > 0, op, "No matrix is named by this pass.");
+  fail_argument(op, concat("None of the ", named,
+                           " matrices that this pass names would change: ", example, "."));
+}
+
+Json removal_statistics(std::string_view method, const Model& before, const Model& after) {
+  const Index original = parameters_of(before), remaining = parameters_of(after);
+  return {{"method", method},
+          {"original_params", original},
+          {"remaining_params", remaining},
+          {"actual_sparsity", 1 - static_cast<double>(remaining) / static_cast<double>(original)}};
+}
 
 Json kept_row(const NamedMatrix& tensor, const std::string& reason) {
   return {{"tensor", tensor.name}, {"type", type_text(tensor.matrix)}, {"reason", reason}};
@@ -159,7 +188,7 @@ void LayerPass::change(Model& model, Context& context, PassRecord& record) {
   const Index layers = model.architecture().layers;
   std::optional<infer::LayerWalk> walk;
   if (needs_inputs()) {
-    HONE_REQUIRE(!context.calibration.empty(), family_, "There is no calibration text.");
+    require_calibration(context, family_);
     walk.emplace(model, context.calibration, infer::Activations::Int8, context.executor);
   }
   begin(model, context);

@@ -31,10 +31,20 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& name)
 void check_glob(const Model& model, const std::string& glob, std::string_view op);
 
 bool is_quantized(const model_io::NamedMatrix& tensor);
-// Why a quantized matrix is not changed unless the recipe allows it.
-inline constexpr std::string_view kKeepsCodes =
-    "is quantized already and keeps its codes (--requantize decodes and quantizes it again)";
+// Why a quantized matrix is not changed unless the recipe allows it; empty for one that is not
+// quantized, and if the recipe does allow it.
+std::string reason_to_keep_codes(const model_io::NamedMatrix& tensor, bool requantize);
 Json kept_row(const model_io::NamedMatrix& tensor, const std::string& reason);
+
+// Why a pass would leave a matrix as it is: empty if it would change it, nothing if it does not
+// name it.
+using ReasonToKeep = std::optional<std::string>;
+// Throws Error{InvalidArgument} that names `op` unless the pass would change a matrix.
+void check_use(const Model& model, std::string_view op,
+               FunctionRef<ReasonToKeep(const model_io::NamedMatrix&)> reason_to_keep);
+
+// The suite's statistics of a pass that makes a model smaller.
+Json removal_statistics(std::string_view method, const Model& before, const Model& after);
 
 // The matrices of a product, by position in model.tensors(): if it is projected, the one that
 // projects comes first.
@@ -60,8 +70,14 @@ class LayerPass : public Pass {
   PassRecord apply(Model& model, Context& context) final;
 
  protected:
-  LayerPass(std::string family, std::string name, const Gate& gate)
-      : family_(std::move(family)), name_(std::move(name)), gate_(gate) {}
+  // `options` has the pass's globs.
+  template <class Options>
+  LayerPass(std::string family, std::string name, const Options& options, const Recipe& recipe)
+      : selection_{recipe.keep_float, options.apply, options.except},
+        requantize_(recipe.requantize),
+        family_(std::move(family)),
+        name_(std::move(name)),
+        gate_(recipe.gate) {}
 
   // The products of a layer whose inputs change_layer() needs, if needs_inputs() is true.
   virtual std::vector<Index> products_to_observe(const Model& model, Index layer) const = 0;
@@ -76,6 +92,9 @@ class LayerPass : public Pass {
                          PassRecord& /*record*/) const {}
   // Whether the products of changed matrices take another time.
   virtual bool changes_speed() const { return true; }
+
+  const Selection selection_;
+  const bool requantize_;
 
  private:
   void change(Model& model, Context& context, PassRecord& record);

@@ -26,10 +26,7 @@ std::string name_of_pass(const LowRankPass& options) {
 class FactorPass final : public LayerPass {
  public:
   FactorPass(const LowRankPass& options, const Recipe& recipe)
-      : LayerPass("lowrank", name_of_pass(options), recipe.gate),
-        options_(options),
-        requantize_(recipe.requantize),
-        selection_{recipe.keep_float, options.apply, options.except} {}
+      : LayerPass("lowrank", name_of_pass(options), options, recipe), options_(options) {}
 
   void check(const Model& model) const override;
   bool needs_inputs() const override { return options_.whitened; }
@@ -55,8 +52,6 @@ class FactorPass final : public LayerPass {
                PassRecord& record) const;
 
   LowRankPass options_;
-  bool requantize_;
-  Selection selection_;
 };
 
 std::vector<Index> FactorPass::matrices(const Model& model, Index layer,
@@ -67,8 +62,8 @@ std::vector<Index> FactorPass::matrices(const Model& model, Index layer,
   for (const Index at : found) {
     const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
     if (!selection_.names(tensor)) return {};
-    if (is_quantized(tensor) && !requantize_) {
-      *reason = concat(type_text(tensor.matrix), " ", kKeepsCodes);
+    if (const std::string why = reason_to_keep_codes(tensor, requantize_); !why.empty()) {
+      *reason = why;
       return {};
     }
   }
@@ -208,12 +203,7 @@ void FactorPass::change_layer(Model& model, Index layer, LayerInputs& inputs, Co
 }
 
 void FactorPass::summarize(const Model& before, const Model& after, PassRecord& record) const {
-  const Index original = parameters_of(before), remaining = parameters_of(after);
-  record.statistics = {
-      {"method", options_.whitened ? "whitened" : "svd"},
-      {"original_params", original},
-      {"remaining_params", remaining},
-      {"actual_sparsity", 1 - static_cast<double>(remaining) / static_cast<double>(original)}};
+  record.statistics = removal_statistics(options_.whitened ? "whitened" : "svd", before, after);
 }
 
 }  // namespace

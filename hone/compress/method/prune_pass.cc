@@ -5,8 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "hone/compress/method/gptq.h"
-#include "hone/compress/method/layer_pass.h"
+#include "hone/compress/method/matrix_pass.h"
 #include "hone/compress/method/select.h"
 #include "hone/core/check.h"
 #include "hone/core/format/bitmask.h"
@@ -40,44 +39,42 @@ Index stored_bytes(const StoredMatrix& matrix, bool masks) {
   return matrix.stored_bytes() - codes + masked->mask + masked->kept;
 }
 
-class ZeroPass final : public LayerPass {
+std::optional<FeedbackOptions> feedback_of(const PrunePass& options) {
+  if (options.saliency != Saliency::SparseGpt) return std::nullopt;
+  return FeedbackOptions{.act_order = false, .damp = options.damp};
+}
+
+class ZeroPass final : public MatrixPass {
  public:
   ZeroPass(const PrunePass& options, const Recipe& recipe)
-      : LayerPass("prune", name_of_pass(options), recipe.gate),
-        options_(options),
-        requantize_(recipe.requantize),
-        selection_{recipe.keep_float, options.apply, options.except} {}
+      : MatrixPass("prune", name_of_pass(options), options, recipe, feedback_of(options)),
+        options_(options) {}
 
   void check(const Model& model) const override;
   bool needs_inputs() const override { return options_.saliency != Saliency::Magnitude; }
-  double multiplications(const model_io::LayerProduct& product) const override;
   void plan(std::vector<PlannedMatrix>& matrices,
             const model_io::Architecture& architecture) const override;
 
  protected:
-  std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
   void begin(const Model& model, Context& context) override;
-  void change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
-                    PassRecord& record) const override;
-  void change_rest(Model& model, Context& context, PassRecord& record) const override;
+  ReasonToKeep reason_to_keep(const Model& model, Index at) const override {
+    return reason_to_keep(model.tensors()[static_cast<std::size_t>(at)]);
+  }
+  void change_matrix(Model& model, Index at, const MatrixInputs& inputs, Context& context,
+                     PassRecord& record) const override;
   void summarize(const Model& before, const Model& after, PassRecord& record) const override;
   bool changes_speed() const override { return false; }  // products multiply zeros, too
 
  private:
   bool is_wanted(const NamedMatrix& tensor) const;
-  // Why a named tensor is not changed; empty if it is.
-  std::string reason_to_keep(const NamedMatrix& tensor) const;
-  std::vector<float> prune(const WeightMatrix& matrix, const kernels::Gram* inputs,
-                           const ErrorFeedback* feedback, Executor& executor) const;
+  ReasonToKeep reason_to_keep(const NamedMatrix& tensor) const;
+  std::vector<float> prune(const WeightMatrix& matrix, const MatrixInputs& inputs,
+                           Executor& executor) const;
   void mark_rows(const WeightMatrix& matrix, const kernels::Gram& inputs,
                  std::span<std::uint8_t> kept, Executor& executor) const;
   void mark_global(const WeightMatrix& matrix, std::span<std::uint8_t> kept) const;
-  void prune_tensor(Model& model, Index at, const kernels::Gram* inputs,
-                    const ErrorFeedback* feedback, Context& context, PassRecord& record) const;
 
   PrunePass options_;
-  bool requantize_;
-  Selection selection_;
   float threshold_ = 0;                // if global
   std::map<std::string, Index> ties_;  // of each tensor: how many weights of that size go
 };
@@ -90,46 +87,23 @@ bool ZeroPass::is_wanted(const NamedMatrix& tensor) const {
   });
 }
 
-std::string ZeroPass::reason_to_keep(const NamedMatrix& tensor) const {
-  if (is_quantized(tensor) && !requantize_)
-    return concat(type_text(tensor.matrix), " ", kKeepsCodes);
-  return {};
+ReasonToKeep ZeroPass::reason_to_keep(const NamedMatrix& tensor) const {
+  if (!is_wanted(tensor)) return std::nullopt;
+  return reason_to_keep_codes(tensor, requantize_);
 }
 
 void ZeroPass::check(const Model& model) const {
   selection_.check(model, "prune");
   HONE_REQUIRE(!options_.global || options_.saliency == Saliency::Magnitude, "prune",
                "Only magnitudes are compared across all matrices (allocation = \"global\").");
-  Index named = 0;
-  std::string example;
-  for (const NamedMatrix& tensor : model.tensors()) {
-    if (!is_wanted(tensor)) continue;
-    const std::string reason = reason_to_keep(tensor);
-    if (reason.empty()) return;
-    if (++named == 1) example = concat(tensor.name, ": ", reason);
-  }
-  HONE_REQUIRE(named > 0, "prune", "No matrix is named by this pass.");
-  fail_argument("prune", concat("None of the ", named,
-                                " matrices that this pass names would change: ", example, "."));
-}
-
-double ZeroPass::multiplications(const model_io::LayerProduct& product) const {
-  const auto k = static_cast<double>(product.inputs), n = static_cast<double>(product.outputs);
-  return options_.saliency == Saliency::SparseGpt ? k * k * (0.5 * n + 0.5 * k) : 0;
+  check_use(model, "prune", [&](const NamedMatrix& tensor) { return reason_to_keep(tensor); });
 }
 
 void ZeroPass::plan(std::vector<PlannedMatrix>& matrices, const model_io::Architecture&) const {
   for (PlannedMatrix& planned : matrices) {
-    if (is_wanted(*planned.tensor) && reason_to_keep(*planned.tensor).empty())
+    if (reason_to_keep(*planned.tensor) == "")
       planned.kept = std::min(planned.kept, 1 - options_.sparsity);
   }
-}
-
-std::vector<Index> ZeroPass::products_to_observe(const Model& model, Index layer) const {
-  return products_with(model, layer, [&](Index at) {
-    const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
-    return is_wanted(tensor) && reason_to_keep(tensor).empty();
-  });
 }
 
 // Finds the size below which weights of all matrices go, and how ties are shared among them.
@@ -145,7 +119,7 @@ void ZeroPass::begin(const Model& model, Context& context) {
   std::vector<const NamedMatrix*> named;
   Index all = 0;
   for (const NamedMatrix& tensor : model.tensors()) {
-    if (!is_wanted(tensor) || !reason_to_keep(tensor).empty()) continue;
+    if (reason_to_keep(tensor) != "") continue;
     named.push_back(&tensor);
     all += tensor.matrix.rows * tensor.matrix.cols;
   }
@@ -190,15 +164,15 @@ void ZeroPass::mark_rows(const WeightMatrix& matrix, const kernels::Gram& inputs
   });
 }
 
-std::vector<float> ZeroPass::prune(const WeightMatrix& matrix, const kernels::Gram* inputs,
-                                   const ErrorFeedback* feedback, Executor& executor) const {
-  if (options_.saliency == Saliency::SparseGpt && feedback != nullptr)
-    return prune_with_feedback(matrix, options_.sparsity, *feedback, executor);
+std::vector<float> ZeroPass::prune(const WeightMatrix& matrix, const MatrixInputs& inputs,
+                                   Executor& executor) const {
+  if (inputs.feedback != nullptr)
+    return prune_with_feedback(matrix, options_.sparsity, *inputs.feedback, executor);
   std::vector<std::uint8_t> kept(matrix.values.size());
   if (options_.global) {
     mark_global(matrix, kept);
-  } else if (options_.saliency == Saliency::Wanda && inputs != nullptr) {
-    mark_rows(matrix, *inputs, kept, executor);
+  } else if (options_.saliency == Saliency::Wanda && inputs.gram != nullptr) {
+    mark_rows(matrix, *inputs.gram, kept, executor);
   } else {
     const auto count = std::llround(options_.sparsity * static_cast<double>(kept.size()));
     mark_largest(sizes_of(matrix.values), count, kept);
@@ -208,36 +182,31 @@ std::vector<float> ZeroPass::prune(const WeightMatrix& matrix, const kernels::Gr
   return out;
 }
 
-void ZeroPass::prune_tensor(Model& model, Index at, const kernels::Gram* inputs,
-                            const ErrorFeedback* feedback, Context& context,
-                            PassRecord& record) const {
+void ZeroPass::change_matrix(Model& model, Index at, const MatrixInputs& inputs, Context& context,
+                             PassRecord& record) const {
   const NamedMatrix tensor = model.tensors()[static_cast<std::size_t>(at)];
-  if (!is_wanted(tensor)) return;
-  if (const std::string reason = reason_to_keep(tensor); !reason.empty()) {
-    record.kept.push_back(kept_row(tensor, reason));
-    return;
-  }
   const StoredMatrix& before = tensor.matrix;
   HONE_TRACE_ZONE("prune tensor", {"tensor", tensor.name}, {"rows", before.rows},
                   {"cols", before.cols});
   const std::vector<float> values = values_of(before);
   const WeightMatrix matrix{values, before.rows, before.cols, tensor.name};
   check_finite(matrix);
-  const std::vector<float> pruned = prune(matrix, inputs, feedback, context.executor);
+  const std::vector<float> pruned = prune(matrix, inputs, context.executor);
   const WeightMatrix result{pruned, before.rows, before.cols, tensor.name};
   EncodedMatrix encoded = store_like(before, result, context.executor);
   const Index zeros = count_zeros(values_of(encoded.stored)), all = std::ssize(values);
-  Json evidence = {{"tensor", tensor.name},
-                   {"shape", {before.rows, before.cols}},
-                   {"method", name_of(inputs != nullptr ? options_.saliency : Saliency::Magnitude)},
-                   {"target_sparsity", options_.sparsity},
-                   {"actual_sparsity", static_cast<double>(zeros) / static_cast<double>(all)},
-                   {"original_params", all},
-                   {"remaining_params", all - zeros},
-                   {"sqnr_db", signal_to_noise_db(matrix, encoded.stored)}};
-  if (feedback != nullptr)
+  Json evidence = {
+      {"tensor", tensor.name},
+      {"shape", {before.rows, before.cols}},
+      {"method", name_of(inputs.gram != nullptr ? options_.saliency : Saliency::Magnitude)},
+      {"target_sparsity", options_.sparsity},
+      {"actual_sparsity", static_cast<double>(zeros) / static_cast<double>(all)},
+      {"original_params", all},
+      {"remaining_params", all - zeros},
+      {"sqnr_db", signal_to_noise_db(matrix, encoded.stored)}};
+  if (inputs.feedback != nullptr)
     evidence["output_error"] =
-        relative_output_error(matrix, encoded.stored, *feedback, context.executor);
+        relative_output_error(matrix, encoded.stored, *inputs.feedback, context.executor);
   const Index bytes = stored_bytes(encoded.stored, context.masks);
   evidence["bytes_before"] = before.stored_bytes();
   evidence["bytes_after"] = bytes;
@@ -246,33 +215,6 @@ void ZeroPass::prune_tensor(Model& model, Index at, const kernels::Gram* inputs,
   record.bytes_before += before.stored_bytes();
   record.bytes_after += bytes;
   model.replace(at, std::move(encoded), before.act_int8);
-}
-
-void ZeroPass::change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
-                            PassRecord& record) const {
-  const auto products = model_io::layer_products(model.architecture(), layer);
-  for (std::size_t p = 0; p < products.size(); ++p) {
-    const auto prune_matrices = [&](const kernels::Gram* gram, std::span<const Index> matrices) {
-      std::optional<ErrorFeedback> feedback;
-      if (gram != nullptr && options_.saliency == Saliency::SparseGpt)
-        feedback.emplace(*gram, FeedbackOptions{.act_order = false, .damp = options_.damp},
-                         model_io::layer_name(layer, products[p].name), context.executor);
-      for (const Index at : matrices) {
-        throw_if_cancelled(context);
-        prune_tensor(model, at, gram, feedback ? &*feedback : nullptr, context, record);
-      }
-    };
-    for_matrices(model, layer, products[p], inputs[p] ? &*inputs[p] : nullptr, context.executor,
-                 prune_matrices);
-    inputs[p].reset();
-  }
-}
-
-void ZeroPass::change_rest(Model& model, Context& context, PassRecord& record) const {
-  for (Index at = 0; at < std::ssize(model.tensors()); ++at) {
-    if (role_of(model.tensors()[static_cast<std::size_t>(at)]) != Role::Linear)
-      prune_tensor(model, at, nullptr, nullptr, context, record);
-  }
 }
 
 void ZeroPass::summarize(const Model&, const Model&, PassRecord& record) const {

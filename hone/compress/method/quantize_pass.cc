@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "hone/compress/method/gptq.h"
-#include "hone/compress/method/layer_pass.h"
+#include "hone/compress/method/matrix_pass.h"
 #include "hone/core/check.h"
 #include "hone/core/format/matrix_type.h"
 #include "hone/core/machine/trace.h"
@@ -38,52 +37,43 @@ std::string name_of_pass(const QuantizePass& options) {
       options.percentile > 0 ? concat(" percentile ", options.percentile) : std::string());
 }
 
-class RoundPass final : public LayerPass {
+std::optional<FeedbackOptions> feedback_of(const QuantizePass& options) {
+  if (options.rounding != Rounding::Gptq) return std::nullopt;
+  return FeedbackOptions{.act_order = options.act_order, .damp = options.damp};
+}
+
+class RoundPass final : public MatrixPass {
  public:
   RoundPass(const QuantizePass& options, const Recipe& recipe)
-      : LayerPass("quantize", name_of_pass(options), recipe.gate),
+      : MatrixPass("quantize", name_of_pass(options), options, recipe, feedback_of(options)),
         options_(options),
-        recipe_(recipe),
-        selection_(selection_of(options, recipe)),
+        embedding_(recipe.embedding),
+        head_(recipe.head),
         format_(parse_weight_format(options.spec)) {}
 
   void check(const Model& model) const override;
   bool needs_inputs() const override { return options_.rounding != Rounding::Rtn; }
-  double multiplications(const model_io::LayerProduct& product) const override;
   void plan(std::vector<PlannedMatrix>& matrices,
             const model_io::Architecture& architecture) const override;
 
  protected:
-  std::vector<Index> products_to_observe(const Model& model, Index layer) const override;
-  void change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
-                    PassRecord& record) const override;
-  void change_rest(Model& model, Context& context, PassRecord& record) const override;
+  ReasonToKeep reason_to_keep(const Model& model, Index at) const override;
+  void change_matrix(Model& model, Index at, const MatrixInputs& inputs, Context& context,
+                     PassRecord& record) const override;
 
  private:
-  // The inputs of one product of a layer, for the matrices that share them.
-  struct Inputs {
-    const kernels::Gram* gram = nullptr;
-    const ErrorFeedback* feedback = nullptr;
-  };
-
   std::string format_by_name(const std::string& tensor) const;
   // The format for this tensor; null if it stays unchanged.
   FormatPointer format_of(const NamedMatrix& tensor) const;
-  // Why a tensor that the pass names keeps its type; empty if it does not.
-  std::string reason_to_keep(const NamedMatrix& tensor, const WeightFormat& format) const;
+  // As MatrixPass's, for a tensor that no pass has quantized.
+  ReasonToKeep reason_to_keep(const NamedMatrix& tensor) const;
   void check_globs(const Model& model) const;
   void check_groups(const Model& model) const;
-  void check_use(const Model& model) const;
-  // Whether tensor `at` is to be quantized now.
-  bool is_wanted(const Model& model, Index at) const;
-  void quantize_tensor(Model& model, Index at, const Inputs& inputs, Context& context,
-                       PassRecord& record) const;
-  EncodedMatrix encode(const WeightFormat& format, const WeightMatrix& matrix, const Inputs& inputs,
-                       Context& context, Json& evidence) const;
+  EncodedMatrix encode(const WeightFormat& format, const WeightMatrix& matrix,
+                       const MatrixInputs& inputs, Context& context, Json& evidence) const;
 
   QuantizePass options_;
-  Recipe recipe_;
-  Selection selection_;
+  std::string embedding_, head_;  // their formats in the recipe
   FormatPointer format_;
 };
 
@@ -105,7 +95,7 @@ FormatPointer RoundPass::format_of(const NamedMatrix& tensor) const {
   if (!chosen.empty()) {
     format = parse_weight_format(chosen);
   } else if (role != Role::Linear) {
-    const std::string& own = role == Role::Head ? recipe_.head : recipe_.embedding;
+    const std::string& own = role == Role::Head ? head_ : embedding_;
     if (own == "float") return nullptr;
     const bool is_gguf = find_gguf_format(format_->name()) != nullptr;
     format = parse_weight_format(own != "auto" ? own : is_gguf ? "q8_0" : "int8:row");
@@ -113,12 +103,19 @@ FormatPointer RoundPass::format_of(const NamedMatrix& tensor) const {
   return format_for_columns(format, tensor.matrix.cols);
 }
 
-std::string RoundPass::reason_to_keep(const NamedMatrix& tensor, const WeightFormat& format) const {
-  if (is_quantized(tensor) && !recipe_.requantize)
-    return concat(type_text(tensor.matrix), " ", kKeepsCodes);
-  if (!format.takes(tensor.matrix.cols))
-    return concat(format.name(), " does not take ", tensor.matrix.cols, " columns");
-  return would_shrink(tensor.matrix, format) ? std::string() : reason_of_size(tensor, format);
+ReasonToKeep RoundPass::reason_to_keep(const NamedMatrix& tensor) const {
+  const FormatPointer format = format_of(tensor);
+  if (format == nullptr) return std::nullopt;
+  if (std::string reason = reason_to_keep_codes(tensor, requantize_); !reason.empty())
+    return reason;
+  if (!format->takes(tensor.matrix.cols))
+    return concat(format->name(), " does not take ", tensor.matrix.cols, " columns");
+  return would_shrink(tensor.matrix, *format) ? std::string() : reason_of_size(tensor, *format);
+}
+
+ReasonToKeep RoundPass::reason_to_keep(const Model& model, Index at) const {
+  if (model.is_rounded(at)) return std::nullopt;  // by a pass before
+  return reason_to_keep(model.tensors()[static_cast<std::size_t>(at)]);
 }
 
 void RoundPass::check_globs(const Model& model) const {
@@ -140,38 +137,17 @@ void RoundPass::check_groups(const Model& model) const {
   }
 }
 
-// A pass that would change nothing is a mistake, which is better said before the work.
-void RoundPass::check_use(const Model& model) const {
-  Index named = 0;
-  std::string example;
-  for (const NamedMatrix& tensor : model.tensors()) {
-    const FormatPointer format = format_of(tensor);
-    if (format == nullptr) continue;
-    const std::string reason = reason_to_keep(tensor, *format);
-    if (reason.empty()) return;
-    if (++named == 1) example = concat(tensor.name, ": ", reason);
-  }
-  const std::string op = concat("quantize ", format_->name());
-  HONE_REQUIRE(named > 0, op, "No matrix is named by this pass.");
-  fail_argument(op, concat("None of the ", named,
-                           " matrices that this pass names would change: ", example, "."));
-}
-
 void RoundPass::check(const Model& model) const {
   check_globs(model);
   check_groups(model);
-  check_use(model);
-}
-
-double RoundPass::multiplications(const model_io::LayerProduct& product) const {
-  const auto k = static_cast<double>(product.inputs), n = static_cast<double>(product.outputs);
-  return options_.rounding == Rounding::Gptq ? k * k * (0.5 * n + 0.5 * k) : 0;
+  check_use(model, concat("quantize ", format_->name()),
+            [&](const NamedMatrix& tensor) { return reason_to_keep(tensor); });
 }
 
 void RoundPass::plan(std::vector<PlannedMatrix>& matrices, const model_io::Architecture&) const {
   for (PlannedMatrix& planned : matrices) {
     FormatPointer format = format_of(*planned.tensor);
-    if (format == nullptr || (is_quantized(*planned.tensor) && !recipe_.requantize)) continue;
+    if (format == nullptr || (is_quantized(*planned.tensor) && !requantize_)) continue;
     format = format_for_columns(format, planned.cols);
     if (format->takes(planned.cols))
       planned.bits = std::min(planned.bits, format->bits_per_weight(planned.rows, planned.cols));
@@ -180,7 +156,8 @@ void RoundPass::plan(std::vector<PlannedMatrix>& matrices, const model_io::Archi
 
 // With error feedback, unless plain rounding has the smaller error of outputs.
 EncodedMatrix RoundPass::encode(const WeightFormat& format, const WeightMatrix& matrix,
-                                const Inputs& inputs, Context& context, Json& evidence) const {
+                                const MatrixInputs& inputs, Context& context,
+                                Json& evidence) const {
   const std::vector<float> importance =
       inputs.gram != nullptr ? importance_of(*inputs.gram) : std::vector<float>();
   const std::vector<BlockScales> scales =
@@ -214,23 +191,13 @@ EncodedMatrix RoundPass::encode(const WeightFormat& format, const WeightMatrix& 
   return rounded;
 }
 
-bool RoundPass::is_wanted(const Model& model, Index at) const {
-  const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
-  return !model.is_rounded(at) && format_of(tensor) != nullptr;
-}
-
-void RoundPass::quantize_tensor(Model& model, Index at, const Inputs& inputs, Context& context,
-                                PassRecord& record) const {
+void RoundPass::change_matrix(Model& model, Index at, const MatrixInputs& inputs, Context& context,
+                              PassRecord& record) const {
   const NamedMatrix tensor = model.tensors()[static_cast<std::size_t>(at)];
-  if (!is_wanted(model, at)) return;
   FormatPointer format = format_of(tensor);
   const StoredMatrix& before = tensor.matrix;
   HONE_TRACE_ZONE("quantize tensor", {"tensor", tensor.name}, {"rows", before.rows},
                   {"cols", before.cols}, {"bytes", before.stored_bytes()});
-  if (const std::string reason = reason_to_keep(tensor, *format); !reason.empty()) {
-    record.kept.push_back(kept_row(tensor, reason));
-    return;
-  }
   const std::vector<float> values = values_of(before);
   const WeightMatrix matrix{values, before.rows, before.cols, tensor.name};
   format = format_for(format, matrix);
@@ -252,45 +219,6 @@ void RoundPass::quantize_tensor(Model& model, Index at, const Inputs& inputs, Co
   record.bytes_after += bytes;
   encoded.is_rounded = true;
   model.replace(at, std::move(encoded), options_.act_int8);
-}
-
-std::vector<Index> RoundPass::products_to_observe(const Model& model, Index layer) const {
-  return products_with(model, layer, [&](Index at) {
-    const NamedMatrix& tensor = model.tensors()[static_cast<std::size_t>(at)];
-    return is_wanted(model, at) && reason_to_keep(tensor, *format_of(tensor)).empty();
-  });
-}
-
-void RoundPass::change_layer(Model& model, Index layer, LayerInputs& inputs, Context& context,
-                             PassRecord& record) const {
-  const auto products = model_io::layer_products(model.architecture(), layer);
-  for (std::size_t p = 0; p < products.size(); ++p) {
-    const auto quantize = [&](const kernels::Gram* gram, std::span<const Index> matrices) {
-      Inputs own{.gram = gram};
-      std::optional<ErrorFeedback> feedback;
-      if (gram != nullptr && options_.rounding == Rounding::Gptq) {
-        feedback.emplace(*gram,
-                         FeedbackOptions{.act_order = options_.act_order, .damp = options_.damp},
-                         model_io::layer_name(layer, products[p].name), context.executor);
-        own.feedback = &*feedback;
-      }
-      for (const Index at : matrices) {
-        throw_if_cancelled(context);
-        quantize_tensor(model, at, own, context, record);
-      }
-    };
-    for_matrices(model, layer, products[p], inputs[p] ? &*inputs[p] : nullptr, context.executor,
-                 quantize);
-    inputs[p].reset();
-  }
-}
-
-void RoundPass::change_rest(Model& model, Context& context, PassRecord& record) const {
-  for (Index at = 0; at < std::ssize(model.tensors()); ++at) {
-    throw_if_cancelled(context);
-    if (role_of(model.tensors()[static_cast<std::size_t>(at)]) != Role::Linear)
-      quantize_tensor(model, at, {}, context, record);
-  }
 }
 
 }  // namespace

@@ -73,15 +73,21 @@ EncodedMatrix take_rows(const NamedMatrix& tensor, std::span<const Index> rows) 
 // How many units of a whole go, and in what groups.
 struct Cut {
   Index unit = 1, groups = 1, removed = 0;
+
+  // The columns of the matrix behind the part that go.
+  Index columns() const { return unit * groups * removed; }
 };
+
+Json statistics_of(const StructurePass& options, const Model& before, const Model& after) {
+  Json statistics = removal_statistics(name_of(options.part), before, after);
+  statistics["target_sparsity"] = options.ratio;
+  return statistics;
+}
 
 class WidthPass final : public LayerPass {
  public:
   WidthPass(const StructurePass& options, const Recipe& recipe)
-      : LayerPass("structure", name_of_pass(options), recipe.gate),
-        options_(options),
-        requantize_(recipe.requantize),
-        selection_{recipe.keep_float, options.apply, options.except} {}
+      : LayerPass("structure", name_of_pass(options), options, recipe), options_(options) {}
 
   void check(const Model& model) const override;
   bool needs_inputs() const override { return true; }
@@ -103,13 +109,12 @@ class WidthPass final : public LayerPass {
   // The matrix that reads the part.
   const NamedMatrix& consumer_of(const Model& model, Index layer) const;
   Cut cut_of(const model_io::Architecture& a, Index layer) const;
-  std::string reason_to_keep(const NamedMatrix& tensor, Index cols) const;
+  // The same for a tensor that may be the consumer of its layer.
+  ReasonToKeep reason_to_keep(const Model& model, const NamedMatrix& tensor) const;
   void shrink_producer(Model& model, Index layer, std::span<const Index> kept,
                        PassRecord& record) const;
 
   StructurePass options_;
-  bool requantize_;
-  Selection selection_;
 };
 
 const NamedMatrix& WidthPass::consumer_of(const Model& model, Index layer) const {
@@ -130,11 +135,18 @@ Cut WidthPass::cut_of(const model_io::Architecture& a, Index layer) const {
 }
 
 // The matrix behind the part gets new weights, which a quantized one keeps from.
-std::string WidthPass::reason_to_keep(const NamedMatrix& tensor, Index cols) const {
-  if (!is_quantized(tensor)) return {};
-  if (!requantize_) return concat(type_text(tensor.matrix), " ", kKeepsCodes);
+ReasonToKeep WidthPass::reason_to_keep(const Model& model, const NamedMatrix& tensor) const {
+  const Index layer = model_io::layer_of(tensor.name);
+  if (layer < 0 || &tensor != &consumer_of(model, layer) || !selection_.names(tensor))
+    return std::nullopt;
+  const Cut cut = cut_of(model.architecture(), layer);
+  if (cut.removed == 0) return concat("a ratio of ", options_.ratio, " removes nothing");
+  if (!is_quantized(tensor)) return std::string();
+  if (std::string reason = reason_to_keep_codes(tensor, requantize_); !reason.empty())
+    return reason;
+  const Index cols = tensor.matrix.cols - cut.columns();
   const auto format = format_for_columns(parse_weight_format(type_text(tensor.matrix)), cols);
-  if (format->takes(cols)) return {};
+  if (format->takes(cols)) return std::string();
   return concat(format->name(), " does not take the ", cols, " columns that would remain");
 }
 
@@ -148,22 +160,8 @@ void WidthPass::check(const Model& model) const {
     HONE_REQUIRE(a.heads > a.kv_heads, "structure heads",
                  "Each key head of this model has one query head, which cannot go alone.");
   }
-  Index named = 0;
-  std::string example;
-  for (Index layer = 0; layer < a.layers; ++layer) {
-    const NamedMatrix& reader = consumer_of(model, layer);
-    if (!selection_.names(reader)) continue;
-    const Cut cut = cut_of(a, layer);
-    const std::string reason =
-        cut.removed == 0
-            ? concat("a ratio of ", options_.ratio, " removes nothing")
-            : reason_to_keep(reader, reader.matrix.cols - cut.unit * cut.groups * cut.removed);
-    if (reason.empty()) return;
-    if (++named == 1) example = concat(reader.name, ": ", reason);
-  }
-  HONE_REQUIRE(named > 0, "structure", "No matrix is named by this pass.");
-  fail_argument("structure", concat("None of the ", named,
-                                    " matrices that this pass names would change: ", example, "."));
+  check_use(model, "structure",
+            [&](const NamedMatrix& tensor) { return reason_to_keep(model, tensor); });
 }
 
 void WidthPass::plan(std::vector<PlannedMatrix>& matrices,
@@ -171,8 +169,7 @@ void WidthPass::plan(std::vector<PlannedMatrix>& matrices,
   const std::string_view reads = is_ffn() ? "mlp.down_proj.weight" : "self_attn.o_proj.weight";
   for (const PlannedMatrix& consumer : std::vector<PlannedMatrix>(matrices)) {
     if (!consumer.tensor->name.ends_with(reads) || !selection_.names(*consumer.tensor)) continue;
-    const Cut cut = cut_of(architecture, consumer.layer);
-    const Index gone = cut.unit * cut.groups * cut.removed;
+    const Index gone = cut_of(architecture, consumer.layer).columns();
     for (PlannedMatrix& planned : matrices) {
       const std::string& name = planned.tensor->name;
       if (planned.layer != consumer.layer || planned.tensor->is_vector) continue;
@@ -192,11 +189,7 @@ double WidthPass::multiplications(const model_io::LayerProduct& product) const {
 }
 
 std::vector<Index> WidthPass::products_to_observe(const Model& model, Index layer) const {
-  const NamedMatrix& tensor = consumer_of(model, layer);
-  const Cut cut = cut_of(model.architecture(), layer);
-  const Index cols = tensor.matrix.cols - cut.unit * cut.groups * cut.removed;
-  if (!selection_.names(tensor) || cut.removed == 0 || !reason_to_keep(tensor, cols).empty())
-    return {};
+  if (reason_to_keep(model, consumer_of(model, layer)) != "") return {};
   return {static_cast<Index>(consumer())};
 }
 
@@ -222,15 +215,13 @@ void WidthPass::change_layer(Model& model, Index layer, LayerInputs& inputs, Con
                              PassRecord& record) const {
   const NamedMatrix reader = consumer_of(model, layer);
   const model_io::Architecture& a = model.architecture();
-  const Cut cut = cut_of(a, layer);
   const auto& gram = inputs[consumer()];
   if (!gram) {
-    const Index cols = reader.matrix.cols - cut.unit * cut.groups * cut.removed;
-    if (const std::string reason = reason_to_keep(reader, cols);
-        selection_.names(reader) && !reason.empty())
-      record.kept.push_back(kept_row(reader, reason));
+    const ReasonToKeep reason = reason_to_keep(model, consumer_of(model, layer));
+    if (reason) record.kept.push_back(kept_row(reader, *reason));
     return;
   }
+  const Cut cut = cut_of(a, layer);
   const std::vector<float> values = values_of(reader.matrix);
   const Removal removal =
       remove_inputs(*gram, {values, reader.matrix.rows, reader.matrix.cols, reader.name},
@@ -254,15 +245,6 @@ void WidthPass::change_layer(Model& model, Index layer, LayerInputs& inputs, Con
   shrink_producer(model, layer, removal.kept, record);
   if (is_ffn()) return model.set_widths(layer, a.heads_of(layer), kept);
   model.set_widths(layer, kept / a.head_dim, a.intermediate_of(layer));
-}
-
-Json statistics_of(const StructurePass& options, const Model& before, const Model& after) {
-  const Index original = parameters_of(before), remaining = parameters_of(after);
-  return {{"method", name_of(options.part)},
-          {"target_sparsity", options.ratio},
-          {"original_params", original},
-          {"remaining_params", remaining},
-          {"actual_sparsity", 1 - static_cast<double>(remaining) / static_cast<double>(original)}};
 }
 
 void WidthPass::summarize(const Model& before, const Model& after, PassRecord& record) const {
@@ -378,7 +360,7 @@ class DepthPass final : public Pass {
   bool is_removable(const Model& model, Index layer) const {
     return std::ranges::all_of(model.tensors(), [&](const NamedMatrix& tensor) {
       return role_of(tensor) != Role::Linear || selection_.names(tensor) ||
-             !tensor.name.starts_with(model_io::layer_name(layer, ""));
+             model_io::layer_of(tensor.name) != layer;
     });
   }
   // At least one layer stays, whatever passes before have removed.
@@ -392,7 +374,7 @@ class DepthPass final : public Pass {
 
   // [{layer, kl}] in the order of removal; a finished choice of an interrupted run is kept.
   Json choose(const Model& model, Context& context) const {
-    HONE_REQUIRE(!context.calibration.empty(), "structure", "There is no calibration text.");
+    require_calibration(context, "structure");
     const std::string step = concat("pass", context.pass, "-layers.json");
     if (context.steps != nullptr) {
       if (const auto saved = context.steps->text(step)) return parse_json(*saved, step);

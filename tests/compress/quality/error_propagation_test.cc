@@ -7,6 +7,7 @@
 
 #include "hone/compress/method/round.h"
 #include "hone/compress/model.h"
+#include "tests/compress/random_texts.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"
 
@@ -23,19 +24,14 @@ class Errors : public testing::Test {
     const test::TinyModel tiny(a);
     model_io::write_artifact(folder_.path() / "model", tiny.source());
     original_ = test::open_bare(folder_.path() / "model");
-    PhiloxStream random(5);
-    texts_.resize(6);
-    for (auto& text : texts_)
-      for (int i = 0; i < 30; ++i) text.push_back(static_cast<text::TokenId>(random.below(48)));
+    texts_ = random_texts(6, 30);
   }
   // Changes all matrices of some layers by rounding.
   Model changed(const std::vector<Index>& layers, const char* name) const {
     Model out(*original_);
     for (const Index layer : layers) {
       for (const model_io::NamedMatrix& tensor : original_->tensors()) {
-        if (!tensor.name.starts_with(model_io::layer_name(layer, "")) ||
-            role_of(tensor) != Role::Linear)
-          continue;
+        if (model_io::layer_of(tensor.name) != layer || role_of(tensor) != Role::Linear) continue;
         const std::vector<float> values = values_of(tensor.matrix);
         const WeightMatrix matrix{values, tensor.matrix.rows, tensor.matrix.cols, "w"};
         const auto format = parse_weight_format(name);
