@@ -68,9 +68,9 @@ def card_of(text, quality):
 
 
 def speed_of(program, model):
-    document = run([program, "bench", "llm", "--model", model, "--pp", "16", "--tg", "32",
+    document = run([program, "bench", "llm", "--model", model, "--pp", "16", "--tg", "64",
                     "--repeat", "3", "--json", "-q"])
-    return [row["tokens_per_s"] for row in document["rows"] if row["phase"] == "decode"][0]
+    return [row["tokens_per_s"] for row in document["rows"] if "/tg" in row["case"]][0]
 
 
 def compress(arguments, name, suffix, options):
