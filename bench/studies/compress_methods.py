@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every method of `hone compress` does to one model, beside files that other programs made.
 
-  bench/studies/compress_methods.py MODEL --calib FILE --data stories --data FILE --work FOLDER \\
-      [--file NAME=FILE.gguf]... [--only NAME]... [--speed]
+  bench/studies/compress_methods.py MODEL [--calib FILE] --data stories --data FILE \\
+      --work FOLDER [--file NAME=FILE.gguf]... [--only NAME]... [--speed]
 
 Prints a Markdown table: for each row the bytes of the weights, bits per weight of all matrices and
 of those in layers, mean and 99th percentile of the KL divergence from MODEL, top-1 agreement and
@@ -29,7 +29,13 @@ METHODS = [
     ("q4_0 importance", ".gguf", ["--quantize", "q4_0:importance"]),
     ("q4_0 gptq", ".gguf", ["--quantize", "q4_0:gptq"]),
     ("iq4_nl gptq", ".gguf", ["--quantize", "iq4_nl:gptq"]),
+    ("q6_k importance", ".gguf", ["--quantize", "q6_k:importance"]),
+    ("q6_k gptq", ".gguf", ["--quantize", "q6_k:gptq"]),
+    ("q5_k importance", ".gguf", ["--quantize", "q5_k:importance"]),
+    ("q5_k gptq", ".gguf", ["--quantize", "q5_k:gptq"]),
+    ("q4_k importance", ".gguf", ["--quantize", "q4_k:importance"]),
     ("q4_k gptq", ".gguf", ["--quantize", "q4_k:gptq"]),
+    ("q3_k importance", ".gguf", ["--quantize", "q3_k:importance"]),
     ("q3_k gptq", ".gguf", ["--quantize", "q3_k:gptq"]),
     ("int4:g32 rtn", "", ["--quantize", "int4:g32"]),
     ("int4:g64 gptq", "", ["--quantize", "int4:g64:gptq"]),
@@ -79,8 +85,9 @@ def compress(arguments, name, suffix, options):
     out.unlink(missing_ok=True)
     begin = time.monotonic()
     data = [word for one in arguments.data for word in ("--data", one)]
-    document = run([arguments.program, "compress", arguments.model, "-o", out, "--calib",
-                    arguments.calib, *data, *options, "--json", "-q"])
+    calib = ["--calib", arguments.calib] if arguments.calib else []
+    document = run([arguments.program, "compress", arguments.model, "-o", out, *calib, *data,
+                    *options, "--json", "-q"])
     seconds = time.monotonic() - begin
     quality, sizes = document["quality"], document["sizes"]
     cards = [quality, *quality["other_texts"]][:len(arguments.data)]
@@ -126,7 +133,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("--calib", required=True)
+    parser.add_argument("--calib", help="calibration text (default: the model writes it)")
     parser.add_argument("--data", action="append", required=True)
     parser.add_argument("--work", type=pathlib.Path, required=True)
     parser.add_argument("--program", default="build/hone")
