@@ -38,6 +38,7 @@ void check_passes(const Model& model, Recipe recipe) {
   HONE_REQUIRE(!recipe.passes.empty(), "compress", "The recipe has no pass.");
   HONE_REQUIRE(!recipe.allocate.is_wanted() || first_quantization(recipe) != nullptr, "compress",
                "The recipe has a budget, but no pass that quantizes.");
+  check_budget(model, recipe);
   bool is_factored = false;
   for (const PassOptions& options : recipe.passes) {
     make_one(options, recipe)->check(model);

@@ -179,5 +179,24 @@ TEST_F(Passes, are_forecast_near_what_they_make) {
   }
 }
 
+// Before anything is measured, so that nobody waits for it.
+TEST_F(Passes, budgets_below_the_smallest_formats_are_refused_at_once) {
+  recipe_.passes = {QuantizePass{}};
+  recipe_.allocate.formats = {"int3:g16", "int8:row"};
+  const auto refusal = [&] {
+    return hone::test::refusal([&] { check_recipe(*original_, recipe_); });
+  };
+  recipe_.allocate.bits = 4.9;  // three bits and a scale of two bytes for each group of 16
+  EXPECT_EQ(refusal(), "");
+  recipe_.allocate.bits = 3.9;
+  EXPECT_THAT(refusal(), testing::AllOf(HasSubstr("[bits]"), HasSubstr("at least 4")));
+  recipe_.allocate.bits = 0;
+  recipe_.allocate.size_mb = 0.05;
+  EXPECT_THAT(refusal(), HasSubstr("[size]"));
+  // What a pass before removes is not known.
+  recipe_.passes.insert(recipe_.passes.begin(), StructurePass{.part = Part::Layers, .ratio = 0.5});
+  EXPECT_EQ(refusal(), "");
+}
+
 }  // namespace
 }  // namespace hone::compress

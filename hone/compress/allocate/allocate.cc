@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/compress/allocate/allocate.h"
 
+#include <algorithm>
+#include <cmath>
 #include <set>
+#include <variant>
 
 #include "hone/compress/allocate/sensitivity.h"
 #include "hone/compress/method/quantize_pass.h"
+#include "hone/compress/method/round.h"
 #include "hone/core/check.h"
+#include "hone/core/text_format.h"
 
 namespace hone::compress {
 namespace {
@@ -29,7 +34,44 @@ Totals totals_of(const Model& model, const std::vector<MatrixGroup>& groups) {
   return totals;
 }
 
+// The least bytes of a matrix in one of these formats.
+Index least_bytes(const StoredMatrix& matrix, const std::vector<std::string>& formats) {
+  Index least = matrix.stored_bytes();
+  for (const std::string& name : formats) {
+    const auto format = format_for_columns(parse_weight_format(name), matrix.cols);
+    if (!format->takes(matrix.cols)) continue;
+    const double bits = format->bits_per_weight(matrix.rows, matrix.cols);
+    const auto bytes = static_cast<Index>(
+        std::ceil(bits / 8 * static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols)));
+    least = std::min(least, bytes);
+  }
+  return least;
+}
+
 }  // namespace
+
+void check_budget(const Model& model, const Recipe& recipe) {
+  const auto* const pass = std::get_if<QuantizePass>(&recipe.passes.front());
+  if (!recipe.allocate.is_wanted() || pass == nullptr) return;
+  Index least = 0, others = 0, elements = 0;
+  for (const model_io::NamedMatrix& tensor : model.tensors()) {
+    if (!is_changed(*pass, recipe, tensor)) {
+      others += tensor.matrix.stored_bytes();
+      continue;
+    }
+    least += least_bytes(tensor.matrix, recipe.allocate.formats);
+    elements += tensor.matrix.rows * tensor.matrix.cols;
+  }
+  const auto bytes = [](double count) { return format_bytes(static_cast<Index>(count)); };
+  const double size = recipe.allocate.size_mb * 1e6;
+  HONE_CHECK(size == 0 || size >= static_cast<double>(least + others), "size",
+             concat("at least ", format_bytes(least + others), ", which the smallest formats take"),
+             bytes(size));
+  const double bits = 8.0 * static_cast<double>(least) / static_cast<double>(elements);
+  HONE_CHECK(recipe.allocate.bits == 0 || elements == 0 || recipe.allocate.bits >= bits, "bits",
+             concat("at least ", fixed(bits, 2), ", which the smallest formats take"),
+             recipe.allocate.bits);
+}
 
 AllocatedRecipe allocate(const Model& model, const Recipe& recipe, Context& context) {
   AllocatedRecipe out{.recipe = recipe, .groups = Json::array()};

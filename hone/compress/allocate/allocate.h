@@ -14,6 +14,10 @@ struct AllocatedRecipe {
   double predicted_kl = 0;  // the sum over groups, in nats per token
 };
 
+// Throws Error{InvalidArgument} for a budget that no choice of formats could meet, as far as that
+// is known before anything is measured. Passes before the quantization leave that open.
+void check_budget(const Model& model, const Recipe& recipe);
+
 // Chooses the formats of the first pass that quantizes for the budget recipe.allocate. The bytes of
 // a file are those of the tensors and context.file_overhead. Throws Error{InvalidArgument} if the
 // budget is too small for the formats that may be chosen.
