@@ -81,6 +81,8 @@ TrainLmResult run_job(const TrainLmJob& job) {
           .val_bits_per_byte = trained.validation.bits_per_byte,
           .loop_share = trained.loop_share,
           .seconds = run.seconds(),
+          .model_step = trained.model_step,
+          .amp = amp::to_json(trained.amp),
           .out = job.out,
           .model = folder};
 }
@@ -100,6 +102,8 @@ Json to_json(const TrainLmResult& result) {
           {"tokens_per_s", to_json(result.tokens_per_s)},
           {"loop_share", result.loop_share},
           {"seconds", result.seconds},
+          {"model_step", result.model_step},
+          {"amp", result.amp},
           {"parameters", result.parameters},
           {"out", result.out.string()},
           {"model", result.model.string()}};

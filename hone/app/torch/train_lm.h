@@ -17,6 +17,8 @@ struct TrainLmResult {
   std::optional<double> train_loss, tokens_per_s;  // copied from TrainResult, as is loop_share
   double val_loss = 0, val_bits_per_byte = 0;
   double loop_share = 0, seconds = 0;
+  Index model_step = 0;              // the step whose weights the model has
+  Json amp;                          // amp::to_json() of the run
   std::filesystem::path out, model;  // model is the exported Hugging Face folder
 };
 
@@ -27,7 +29,8 @@ struct TrainLmResult {
 TrainLmResult train_lm(const TrainLmJob& job);
 
 // {"steps", "skipped_steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s",
-// "loop_share", "seconds", "parameters", "out", "model"}; absent values are null.
+// "loop_share", "seconds", "model_step", "amp", "parameters", "out", "model"}; absent values are
+// null.
 Json to_json(const TrainLmResult& result);
 
 }  // namespace hone::app

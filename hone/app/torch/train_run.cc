@@ -190,6 +190,7 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.amp.skip_nonfinite = config.skip_nonfinite;
   options.amp.max_skipped_steps = config.max_skipped_steps;
   options.max_memory_bytes = trainer::max_memory_bytes(config);
+  options.exports_best = config.export_step == "best";
   options.metrics = trainer::parse_metrics_formats(config.metrics);
   options.weight_unit = data.unit;
   options.device = trainer::device_of(config);
@@ -291,11 +292,12 @@ TrainRun::TrainRun(RunOptions options, const trainer::TrainerConfig& config)
   lock_ = std::make_unique<FolderLock>(options_.out);
   check_earlier_run(options_);
   prepare_libtorch(options_.threads, trainer::device_of(config));
+  trainer::apply_tf32(config);
   const bool is_limited = trainer::max_memory_bytes(config) > 0;
   HONE_CHECK(minutes == 0 || !is_limited, "minutes",
              "no trainer.max_memory_mb, which may change how long a step takes",
              config.max_memory_mb);
-  if (is_limited) meter_.emplace();
+  if (is_limited && trainer::device_of(config).is_cpu()) meter_.emplace();
 }
 
 void TrainRun::check_resumed(const ConfigEntries& entries, const ConfigKeys& given,

@@ -86,6 +86,8 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   result.images_per_s = trained.tokens_per_s;
   result.loop_share = trained.loop_share;
   result.seconds = run.seconds();
+  result.model_step = trained.model_step;
+  result.amp = amp::to_json(trained.amp);
   result.method = config.loss.method;
   if (const auto verdict = setup.task->verdict()) result.guard = name_of(*verdict);
   result.objective = setup.task->objective().report();
@@ -109,6 +111,8 @@ Json to_json(const TrainVisionResult& result) {
           {"images_per_s", to_json(result.images_per_s)},
           {"loop_share", result.loop_share},
           {"seconds", result.seconds},
+          {"model_step", result.model_step},
+          {"amp", result.amp},
           {"parameters", result.parameters},
           {"classes", result.classes},
           {"broken_images", result.broken_images},

@@ -18,6 +18,8 @@ struct TrainVisionResult {
   std::optional<double> train_loss, images_per_s;  // copied from TrainResult, as is loop_share
   double val_loss = 0, val_accuracy = 0;
   double loop_share = 0, seconds = 0;
+  Index model_step = 0;              // the step whose weights the model has
+  Json amp;                          // amp::to_json() of the run
   std::string method;                // loss.method
   std::string guard;                 // worst finding of the collapse guard; empty if it was off
   Json objective;                    // Objective::report()
@@ -28,8 +30,8 @@ struct TrainVisionResult {
 TrainVisionResult train_vision(const TrainVisionJob& job);
 
 // {"steps", "skipped_steps", "train_loss", "val_loss", "val_accuracy", "images_per_s",
-// "loop_share", "seconds", "parameters", "classes", "broken_images", "method", "guard",
-// "objective", "out", "model"}; absent values are null.
+// "loop_share", "seconds", "model_step", "amp", "parameters", "classes", "broken_images", "method",
+// "guard", "objective", "out", "model"}; absent values are null.
 Json to_json(const TrainVisionResult& result);
 
 }  // namespace hone::app

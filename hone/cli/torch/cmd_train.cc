@@ -102,6 +102,20 @@ app::MemoryJob<Config> memory_job(const TrainCommand& options, const Context& co
       .config = config, .threads = context.common.threads, .search_batch = options.find_batch_size};
 }
 
+// What the loss scale did, if losses were scaled.
+void print_scale(const Json& amp) {
+  const Json& average = amp.at("average_scale");
+  if (average.is_null()) return;
+  const auto number = [&](const char* key) { return amp.at(key).get<double>(); };
+  std::printf(
+      "loss scale: overflow in %.2f %% of steps, average %.6g, variance %.3g, stability %.4f",
+      100 * number("overflow_rate"), number("average_scale"), number("scale_variance"),
+      number("scale_stability"));
+  const Json& advised = amp.at("recommended_scale");
+  if (!advised.is_null()) std::printf(", recommended %.6g", advised.get<double>());
+  std::printf(" (%s)\n", amp.at("precision").get<std::string>().c_str());
+}
+
 // Steps, rate and training loss; a figure that there is not is left out.
 template <class Result>
 void print_steps(const Result& result, const std::optional<double>& rate, const char* unit) {
@@ -112,6 +126,7 @@ void print_steps(const Result& result, const std::optional<double>& rate, const 
   std::printf(" in %.1f s", result.seconds);
   if (rate) std::printf(" (%.0f %s without validation and saving)", *rate, unit);
   std::printf(", %lld parameters\n", static_cast<long long>(result.parameters));
+  print_scale(result.amp);
   if (result.train_loss) std::printf("training loss %.4f, ", *result.train_loss);
 }
 

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/amp/amp_stats.h"
 
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <sys/resource.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "hone/core/machine/process_memory.h"
+
 namespace hone::amp {
 namespace {
-
-// ru_maxrss is in KiB.
-Index peak_resident_bytes() {
-  rusage usage{};
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? Index{usage.ru_maxrss} * 1024 : 0;
-}
 
 void analyze_scales(const std::vector<AmpStep>& history, AmpAnalysis& out) {
   const auto steps = static_cast<double>(history.size());
@@ -74,23 +69,39 @@ AmpStats::AmpStats(std::string precision, c10::Device device, const Clock& clock
     : precision_(std::move(precision)), device_(device), clock_(clock) {}
 
 AmpStats::Timer::Timer(AmpStats& stats, AmpPhase phase) : stats_(stats), phase_(phase) {
-  stats_.wait_for_device();
-  begin_ns_ = stats_.clock_.now_ns();
+  if (stats_.device_.is_cpu()) {
+    begin_ns_ = stats_.clock_.now_ns();
+  } else {
+    begin_.emplace(stats_.mark());
+  }
 }
 
 AmpStats::Timer::~Timer() {
+  if (!begin_) {
+    stats_.seconds_[static_cast<std::size_t>(phase_)] +=
+        seconds_between(begin_ns_, stats_.clock_.now_ns());
+    return;
+  }
   try {
-    stats_.wait_for_device();
+    stats_.pending_.push_back({phase_, *std::move(begin_), stats_.mark()});
   } catch (const std::exception&) {  // the device's error comes up in the next call that uses it
   }
-  stats_.seconds_[static_cast<std::size_t>(phase_)] +=
-      seconds_between(begin_ns_, stats_.clock_.now_ns());
 }
 
-void AmpStats::wait_for_device() const {
-  if (device_.is_cpu()) return;
-  const auto* backend = c10::impl::getDeviceGuardImpl(device_.type());
-  backend->synchronizeDevice(device_.has_index() ? device_.index() : backend->getDevice().index());
+c10::Event AmpStats::mark() const {
+  const c10::impl::VirtualGuardImpl backend(device_.type());
+  c10::Event event(device_.type(), c10::EventFlag::BACKEND_DEFAULT);  // the flag asks for times
+  event.record(backend.getStream(device_.has_index() ? device_ : backend.getDevice()));
+  return event;
+}
+
+void AmpStats::settle() {
+  constexpr double kSecondsPerMs = 1e-3;
+  for (const Interval& one : pending_) {
+    one.end.synchronize();
+    seconds_[static_cast<std::size_t>(one.phase)] += one.begin.elapsedTime(one.end) * kSecondsPerMs;
+  }
+  pending_.clear();
 }
 
 void AmpStats::record(Index step, const ScaleUpdate& update) {
@@ -120,6 +131,8 @@ AmpAnalysis analyze(const AmpStats& stats) {
   out.steps_between_overflows = gap_between_overflows(stats.history(), out.overflow_count);
   out.gradients = stats.gradients();
   analyze_gradients(out.gradients, out);
+  if (out.gradients.largest > 0)
+    out.recommended_scale = recommend_scale(out.gradients, out.final_scale.value_or(1)).scale;
   out.forward_seconds = stats.seconds(AmpPhase::Forward);
   out.backward_seconds = stats.seconds(AmpPhase::Backward);
   out.optimizer_seconds = stats.seconds(AmpPhase::Optimizer);
@@ -129,26 +142,28 @@ AmpAnalysis analyze(const AmpStats& stats) {
 }
 
 Json to_json(const AmpAnalysis& a) {
-  return {{"precision", a.precision},
-          {"steps", a.steps},
-          {"overflow_count", a.overflow_count},
-          {"overflow_rate", or_null(a.overflow_rate)},
-          {"skipped_fraction", or_null(a.skipped_fraction)},
-          {"average_scale", or_null(a.average_scale)},
-          {"scale_variance", or_null(a.scale_variance)},
-          {"scale_stability", or_null(a.scale_stability)},
-          {"final_scale", or_null(a.final_scale)},
-          {"steps_between_overflows", or_null(a.steps_between_overflows)},
-          {"underflow_fraction", or_null(a.underflow_fraction)},
-          {"subnormal_fraction", or_null(a.subnormal_fraction)},
-          {"error_norm", or_null(a.error_norm)},
-          {"relative_error", or_null(a.relative_error)},
-          {"exponent_histogram", histogram_of(a.gradients)},
-          {"forward_seconds", a.forward_seconds},
-          {"backward_seconds", a.backward_seconds},
-          {"optimizer_seconds", a.optimizer_seconds},
-          {"peak_rss_bytes", a.peak_rss_bytes},
-          {"allocator_peak_bytes", a.allocator_peak_bytes}};
+  return {
+      {"precision", a.precision},
+      {"steps", a.steps},
+      {"overflow_count", a.overflow_count},
+      {"overflow_rate", or_null(a.overflow_rate)},
+      {"skipped_fraction", or_null(a.skipped_fraction)},
+      {"average_scale", or_null(a.average_scale)},
+      {"scale_variance", or_null(a.scale_variance)},
+      {"scale_stability", or_null(a.scale_stability)},
+      {"final_scale", or_null(a.final_scale)},
+      {"steps_between_overflows", or_null(a.steps_between_overflows)},
+      {"underflow_fraction", or_null(a.underflow_fraction)},
+      {"subnormal_fraction", or_null(a.subnormal_fraction)},
+      {"recommended_scale", or_null(a.recommended_scale)},
+      {"error_norm", or_null(a.error_norm)},
+      {"relative_error", or_null(a.relative_error)},
+      {"exponent_histogram", histogram_of(a.gradients)},
+      {"forward_seconds", a.forward_seconds},
+      {"backward_seconds", a.backward_seconds},
+      {"optimizer_seconds", a.optimizer_seconds},
+      {"peak_rss_bytes", a.peak_rss_bytes},
+      {"allocator_peak_bytes", a.allocator_peak_bytes > 0 ? Json(a.allocator_peak_bytes) : Json()}};
 }
 
 }  // namespace hone::amp

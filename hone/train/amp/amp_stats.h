@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <c10/core/Event.h>
+
 #include <array>
 #include <optional>
 #include <string>
@@ -24,8 +26,8 @@ struct AmpStep {
 // Observations of a run under mixed precision. Only one thread may record.
 class AmpStats {
  public:
-  // Measures the seconds of a scope. Waits for the device at both ends, so that a phase contains
-  // only its own work.
+  // Measures the seconds of a scope, on a device by events in its current stream, so that a phase
+  // contains only its own work and nothing waits.
   class Timer {
    public:
     Timer(AmpStats& stats, AmpPhase phase);
@@ -36,7 +38,8 @@ class AmpStats {
    private:
     AmpStats& stats_;
     AmpPhase phase_;
-    std::int64_t begin_ns_;
+    std::int64_t begin_ns_ = 0;
+    std::optional<c10::Event> begin_;  // on a device
   };
 
   // `precision` says what ran: AutocastReport::describe(), "emulated fp16 on cpu". `clock` must
@@ -45,6 +48,8 @@ class AmpStats {
                     const Clock& clock = steady_clock());
 
   [[nodiscard]] Timer time(AmpPhase phase) { return Timer(*this, phase); }
+  // Waits until the device has done what timers saw, and adds their seconds.
+  void settle();
   // Call it after every update(). It stores an AmpStep per step.
   void record(Index step, const ScaleUpdate& update);
   void record(const AmpStep& step) { history_.push_back(step); }
@@ -57,18 +62,26 @@ class AmpStats {
   const std::vector<AmpStep>& history() const { return history_; }
   const GradientStatistics& gradients() const { return gradients_; }
   const std::string& precision() const { return precision_; }
+  // On a device, of what has been settled.
   double seconds(AmpPhase phase) const { return seconds_[static_cast<std::size_t>(phase)]; }
+  // By AmpPhase.
+  const std::array<double, 3>& seconds() const { return seconds_; }
   Index overflow_count() const;
   Index peak_rss_bytes() const { return peak_rss_bytes_; }
   Index allocator_peak_bytes() const { return allocator_peak_bytes_; }
 
  private:
-  void wait_for_device() const;
+  struct Interval {
+    AmpPhase phase;
+    c10::Event begin, end;
+  };
+  c10::Event mark() const;
 
   std::string precision_;
   c10::Device device_;
   const Clock& clock_;
   std::array<double, 3> seconds_{};
+  std::vector<Interval> pending_;
   std::vector<AmpStep> history_;
   GradientStatistics gradients_;
   Index peak_rss_bytes_ = 0, allocator_peak_bytes_ = 0;
@@ -87,8 +100,9 @@ struct AmpAnalysis {
   std::optional<double> final_scale;              // in effect in the last step
   std::optional<double> steps_between_overflows;  // mean; needs at least two overflows
   std::optional<double> underflow_fraction, subnormal_fraction;
-  std::optional<double> error_norm;      // ‖g - g₁₆‖₂ over all observed gradients
-  std::optional<double> relative_error;  // error_norm / ‖g‖₂
+  std::optional<double> recommended_scale;  // recommend_scale() of the observed gradients
+  std::optional<double> error_norm;         // ‖g - g₁₆‖₂ over all observed gradients
+  std::optional<double> relative_error;     // error_norm / ‖g‖₂
   GradientStatistics gradients;
   double forward_seconds = 0, backward_seconds = 0, optimizer_seconds = 0;
   Index peak_rss_bytes = 0, allocator_peak_bytes = 0;

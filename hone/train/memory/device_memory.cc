@@ -63,6 +63,14 @@ void release_caches() {
                         [](auto& allocator) { allocator.emptyCache(); });
 }
 
+Index reserved_peak_bytes(c10::Device device) {
+  Index bytes = 0;
+  with_device_allocator(device, [&](auto& allocator) {
+    bytes = allocator.getDeviceStats(device.index()).reserved_bytes[kAggregate].peak;
+  });
+  return bytes;
+}
+
 DeviceMeter::DeviceMeter(c10::Device device) : device_(device) {
   if (device.is_cpu()) {
     cpu_.emplace();
@@ -83,11 +91,7 @@ Index DeviceMeter::current() const {
 
 Index DeviceMeter::peak() const {
   if (cpu_) return cpu_->use().peak;
-  Index bytes = 0;
-  with_device_allocator(device_, [&](auto& allocator) {
-    bytes = allocator.getDeviceStats(device_.index()).reserved_bytes[kAggregate].peak;
-  });
-  return bytes;
+  return reserved_peak_bytes(device_);
 }
 
 void DeviceMeter::reset_peak() const {

@@ -19,6 +19,9 @@ Index free_bytes(c10::Device device);
 // Returns the caches of allocators to the system, on all devices in use.
 void release_caches();
 
+// The peak of memory that a device's allocator has reserved; 0 for the CPU and where it is unknown.
+Index reserved_peak_bytes(c10::Device device);
+
 // Counts the bytes of tensors on one device: by a MemoryMeter on the CPU, by the allocator's own
 // statistics on CUDA (Error{Unsupported} with LibTorch before 2.9).
 class DeviceMeter {

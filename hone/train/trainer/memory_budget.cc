@@ -17,17 +17,6 @@
 namespace hone::trainer {
 namespace {
 
-// Runs `work`; false when memory ran out.
-bool fits(const std::function<void()>& work) {
-  try {
-    work();
-    return true;
-  } catch (...) {
-    if (!memory::is_out_of_memory(std::current_exception())) throw;
-    return false;
-  }
-}
-
 // In the units of trainer.max_memory_mb.
 std::string mebibytes(Index bytes) { return format_bytes(bytes, ByteUnits::Binary); }
 
@@ -49,26 +38,39 @@ Index MemoryActions::apply(Task& task, Index accumulation_steps) const {
   return accumulation_steps;
 }
 
-MemoryBudget::MemoryBudget(Index max_bytes, Task& task, optim::MultiTensorOptimizer& optimizer,
-                           MemoryActions& actions, Index& accumulation_steps)
+bool MemoryBudget::fits(const std::function<void()>& work) const {
+  try {
+    work();
+  } catch (...) {
+    if (!memory::is_out_of_memory(std::current_exception())) throw;
+    return false;
+  }
+  return device_.is_cpu() || meter_->peak() <= max_bytes_;
+}
+
+MemoryBudget::MemoryBudget(Index max_bytes, c10::Device device, Task& task,
+                           optim::MultiTensorOptimizer& optimizer, MemoryActions& actions,
+                           Index& accumulation_steps)
     : max_bytes_(max_bytes),
+      device_(device),
       task_(task),
       optimizer_(optimizer),
       actions_(actions),
       accumulation_steps_(accumulation_steps) {
   if (max_bytes_ == 0) return;
-  meter_.emplace();
+  meter_.emplace(device);
   set_limit();
 }
 
 void MemoryBudget::set_limit() {
+  if (!device_.is_cpu()) return;
   const Index uncounted = uncounted_bytes(task_, optimizer_);
   limit_.reset();
   limit_.emplace(std::max<Index>(0, max_bytes_ - uncounted));
 }
 
 std::string MemoryBudget::use() const {
-  return concat(mebibytes(meter_->use().peak), " of tensors at most, ", mebibytes(resident_bytes()),
+  return concat(mebibytes(meter_->peak()), " of tensors at most, ", mebibytes(resident_bytes()),
                 " in RAM");
 }
 
@@ -100,7 +102,7 @@ std::string MemoryBudget::act() {
 
 void MemoryBudget::run(Index step, const std::function<void()>& work) {
   if (!meter_) return work();
-  const RandomState random;
+  const RandomState random(device_);
   std::string action;
   while (true) {
     meter_->reset_peak();

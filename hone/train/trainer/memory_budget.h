@@ -6,7 +6,7 @@
 
 #include "hone/core/file/json_io.h"
 #include "hone/train/memory/abandoned_backward.h"
-#include "hone/train/memory/memory_meter.h"
+#include "hone/train/memory/device_memory.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 
 namespace hone::trainer {
@@ -24,7 +24,8 @@ struct MemoryActions {
   Index apply(Task& task, Index accumulation_steps) const;
 };
 
-// Keeps the CPU tensors of a training run below a limit. An allocation that would exceed it throws.
+// Keeps the tensors of a training run on its device below a limit. On the CPU, an allocation that
+// would exceed it throws; on CUDA, the memory that the allocator reserved in a step counts.
 // Then the partial gradients are dropped, and the micro-batches of the step run again after the
 // next measure: return freed memory to the system (once), recompute layers in the backward pass,
 // halve the micro-batches (with the same samples in the same order). Logs each measure with the
@@ -32,9 +33,10 @@ struct MemoryActions {
 class MemoryBudget {
  public:
   // max_bytes counts tensors, including weights; 0: no limit. The arguments must outlive this
-  // object.
-  MemoryBudget(Index max_bytes, Task& task, optim::MultiTensorOptimizer& optimizer,
-               MemoryActions& actions, Index& accumulation_steps);
+  // object. Throws Error{Unsupported} for a limit on a device whose allocator does not count.
+  MemoryBudget(Index max_bytes, c10::Device device, Task& task,
+               optim::MultiTensorOptimizer& optimizer, MemoryActions& actions,
+               Index& accumulation_steps);
 
   // Runs the forward and backward passes of a step; `work` may run several times. Throws
   // Error{Resource} when no measure is left.
@@ -52,13 +54,17 @@ class MemoryBudget {
   void set_limit();
   std::string use() const;
 
+  // Runs `work`; false when memory ran out.
+  bool fits(const std::function<void()>& work) const;
+
   Index max_bytes_;
+  c10::Device device_;
   Task& task_;
   optim::MultiTensorOptimizer& optimizer_;
   MemoryActions& actions_;
   Index& accumulation_steps_;
   memory::AbandonedBackward abandoned_;
-  std::optional<memory::MemoryMeter> meter_;
+  std::optional<memory::DeviceMeter> meter_;
   std::optional<memory::MemoryLimit> limit_;
   bool knows_state_ = false;
 };

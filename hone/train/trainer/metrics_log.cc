@@ -14,7 +14,7 @@
 namespace hone::trainer {
 namespace {
 
-constexpr std::array<MetricsColumn, 17> kColumns = {
+constexpr std::array<MetricsColumn, 21> kColumns = {
     {{"loss", "train/loss", &MetricsRow::loss},
      {"lr", "train/lr", &MetricsRow::lr},
      {"grad_norm", "train/grad_norm", &MetricsRow::grad_norm},
@@ -31,7 +31,11 @@ constexpr std::array<MetricsColumn, 17> kColumns = {
      {"pac", "train/pac", &MetricsRow::pac},
      {"soc", "train/soc", &MetricsRow::soc},
      {"active_share", "train/active_share", &MetricsRow::active_share},
-     {"empty_share", "train/empty_share", &MetricsRow::empty_share}}};
+     {"empty_share", "train/empty_share", &MetricsRow::empty_share},
+     {"forward_s", "time/forward_s", &MetricsRow::forward_s},
+     {"backward_s", "time/backward_s", &MetricsRow::backward_s},
+     {"optimizer_s", "time/optimizer_s", &MetricsRow::optimizer_s},
+     {"memory_mb", "memory/mb", &MetricsRow::memory_mb}}};
 
 std::string exact(double value) {
   std::array<char, 40> text;

@@ -29,6 +29,9 @@ struct MetricsRow {
   // part contrast, second-order alignment. Also the shares of anchors with an active hinge and
   // without a negative.
   std::optional<double> ce{}, aux{}, pac{}, soc{}, active_share{}, empty_share{};
+  // Seconds of the phases of the step. Memory after it in MiB: of the process, or on CUDA what the
+  // allocator has reserved at most; empty where the system does not tell.
+  std::optional<double> forward_s{}, backward_s{}, optimizer_s{}, memory_mb{};
 };
 
 // The columns after `step`, in order.

@@ -19,9 +19,12 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/machine/process_memory.h"
 #include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
 #include "hone/core/text_format.h"
+#include "hone/train/amp/gradient_statistics.h"
+#include "hone/train/memory/device_memory.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/optim/state_tensors.h"
 #include "hone/train/random_state.h"
@@ -34,6 +37,7 @@ namespace {
 constexpr std::string_view kStatePrefix = "optimizer.";
 constexpr std::string_view kRandomPrefix = "random.";
 constexpr std::string_view kBufferPrefix = "buffer_average.";
+constexpr Index kObservedSteps = 64;  // at most, whose gradients are measured in fp16
 // In a checkpoint's facts: its step was due for a validation that was interrupted.
 constexpr const char* kLacksValidation = "lacks_validation";
 
@@ -166,6 +170,16 @@ void set_validation(MetricsRow& row, const Validation& validation) {
   row.val_accuracy = validation.accuracy;
 }
 
+std::string describe_precision(const amp::AmpOptions& amp) {
+  if (amp.precision == at::kFloat) return "fp32";
+  return amp::probe_autocast(amp.device, amp.precision).describe();
+}
+
+void record_scale(const MetricsRow& row, amp::AmpStats& stats) {
+  if (row.loss_scale)
+    stats.record({row.step - 1, *row.loss_scale, row.found_inf > 0, !(row.skipped > 0)});
+}
+
 std::string progress_note(double loss, double lr) {
   std::array<char, 64> text;
   std::snprintf(text.data(), text.size(), "loss %.3f, lr %.2g", loss, lr);
@@ -186,7 +200,8 @@ Trainer::Trainer(TrainerOptions options, const Clock& clock)
     : options_(std::move(options)),
       clock_(clock),
       store_(options_.folder / "checkpoints"),
-      precision_(options_.amp) {
+      precision_(options_.amp),
+      stats_(describe_precision(options_.amp), options_.device, clock) {
   HONE_CHECK(options_.steps > 0, "trainer", "at least one step", options_.steps);
   HONE_CHECK(options_.accumulation_steps > 0, "trainer", "at least one micro-batch per step",
              options_.accumulation_steps);
@@ -218,7 +233,7 @@ void Trainer::restore(const Checkpoint& checkpoint, Task& task,
                       optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler) {
   const Json& facts = checkpoint.facts;
   if (options_.check_facts) options_.check_facts(facts.at("run"), checkpoint.step);
-  const TensorPairs weights = match_weights(checkpoint.weights, task.weights());
+  match_weights(checkpoint.weights, task.weights());
   const Index taken = facts.at("steps_taken").get<Index>();
   if (!facts.at("best_step").is_null()) {
     best_step_ = facts.at("best_step").get<Index>();
@@ -229,6 +244,17 @@ void Trainer::restore(const Checkpoint& checkpoint, Task& task,
   }
   scheduler.load_state_dict(facts.value("scheduler", Json()).get<optim::SchedulerState>());
   precision_.load_state_dict(facts.value("loss_scale", Json()));
+  load_weights(checkpoint, task, optimizer);
+  options_.accumulation_steps = memory_actions_.apply(task, options_.accumulation_steps);
+  taken_ = taken;
+  resumed_from_ = saved_step_ = done_ = checkpoint.step;
+  lacks_validation_ = facts.value(kLacksValidation, false);
+  extends_ = done_ < options_.steps && facts.value("steps", Index{-1}) == done_;
+}
+
+void Trainer::load_weights(const Checkpoint& checkpoint, Task& task,
+                           optim::MultiTensorOptimizer& optimizer) {
+  const TensorPairs weights = match_weights(checkpoint.weights, task.weights());
   const auto averages = restore_state(checkpoint.state, optimizer, options_.device);
   for (const auto& [weight, stored] : weights) weight.copy_(stored);
   if (!averages.empty()) averaged_buffers_ = buffers_of(task);
@@ -236,11 +262,6 @@ void Trainer::restore(const Checkpoint& checkpoint, Task& task,
     const auto found = averages.find(name);
     if (found != averages.end()) average.copy_(found->second);
   }
-  options_.accumulation_steps = memory_actions_.apply(task, options_.accumulation_steps);
-  taken_ = taken;
-  resumed_from_ = saved_step_ = done_ = checkpoint.step;
-  lacks_validation_ = facts.value(kLacksValidation, false);
-  extends_ = done_ < options_.steps && facts.value("steps", Index{-1}) == done_;
 }
 
 MetricsRow Trainer::GroupSum::read() const {
@@ -279,11 +300,13 @@ Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
     {
       HONE_TRACE_ZONE("forward", {"step", step}, {"micro_batch", micro});
       const PhaseScope forward(Phase::Forward);
+      const auto timer = stats_.time(amp::AmpPhase::Forward);
       const amp::AutocastGuard autocast = precision_.autocast();
       loss = task.micro_batch(step, micro);
     }
     HONE_TRACE_ZONE("backward", {"step", step}, {"micro_batch", micro});
     const PhaseScope backward(Phase::Backward);
+    const auto timer = stats_.time(amp::AmpPhase::Backward);
     precision_.scale(loss.sum / nominal).backward();
     group.weight += loss.weight;
     loss.sum = loss.sum.detach();
@@ -309,6 +332,7 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   HONE_TRACE_ZONE("train step", {"step", done_});
   GroupSum group;
   drop_gradients(run.optimizer);
+  const std::array<double, 3> before = stats_.seconds();
   const std::int64_t begin = clock_.now_ns();
   run.memory.run(done_, [&] { group = accumulate(run.task, done_); });
   const double weight = group.weight;
@@ -321,6 +345,7 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   run.memory.run_optimizer([&] {
     HONE_TRACE_ZONE("optimizer step", {"step", done_});
     const memory::PhaseScope phase(memory::Phase::Step);
+    const auto timer = stats_.time(amp::AmpPhase::Optimizer);
     done = precision_.step(run.optimizer,
                            {.inv_scale = run.task.nominal_weight() / weight,
                             .clip_norm = limit,
@@ -344,7 +369,25 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   }
   if (done.update) row.loss_scale = done.update->scale;
   row.growth_tracker = done.growth_tracker;
+  note_resources(before, row);
+  if (done.update && !done.found_inf && done_ % ceil_div(options_.steps, kObservedSteps) == 0) {
+    const double scale = done.update->scale;
+    stats_.observe(
+        amp::measure_gradients(run.optimizer, scale, run.task.nominal_weight() / weight / scale));
+  }
   return {row, weight, seconds_between(begin, clock_.now_ns())};
+}
+
+void Trainer::note_resources(const std::array<double, 3>& before, MetricsRow& row) {
+  stats_.settle();
+  const std::array<double, 3>& after = stats_.seconds();
+  row.forward_s = after[0] - before[0];
+  row.backward_s = after[1] - before[1];
+  row.optimizer_s = after[2] - before[2];
+  const Index allocator = memory::reserved_peak_bytes(options_.device);
+  stats_.note_memory(allocator);
+  const Index bytes = options_.device.is_cpu() ? resident_bytes() : allocator;
+  if (bytes > 0) row.memory_mb = static_cast<double>(bytes) / (1 << 20);
 }
 
 bool Trainer::validate_part(Run& run, MetricsRow& row) {
@@ -394,6 +437,21 @@ Validation Trainer::validate_all(Run& run) {
                 validation.loss, "); start again with a lower lr.peak."));
   }
   return validation;
+}
+
+// The validations that chose the best step saw a part of the data, so both are validated on all.
+void Trainer::choose_weights(Run& run, TrainResult& result) {
+  if (!best_step_ || *best_step_ == done_) return;
+  load_weights(store_.load(*best_step_), run.task, run.optimizer);
+  const Validation best = validate_all(run);
+  if (best.loss < result.validation.loss) {
+    result.validation = best;
+    result.model_step = *best_step_;
+  } else {
+    load_weights(store_.load(done_), run.task, run.optimizer);
+  }
+  log_info(concat("the weights of step ", result.model_step, " are exported: their held-out loss ",
+                  "is the lowest"));
 }
 
 void Trainer::average_buffers(Task& task, double decay) {
@@ -478,6 +536,7 @@ void Trainer::advance(Run& run) {
   run.sinks.add(row);
   run.train_loss.add(row);
   run.last = row;
+  record_scale(row, stats_);
   run.loop_seconds += elapsed + seconds_between(validated, clock_.now_ns());
   const bool stops = run.stop.stop_requested();
   if (best || stops || is_last || is_due(options_.checkpoint_every)) save(run);
@@ -517,7 +576,10 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   if (!resumed_from_) store_.clear();
   if (resumed_from_) rows = kept_metrics(options_.folder / "metrics.csv", done_);
   TailLoss train_loss(options_.steps);
-  for (const MetricsRow& row : rows) train_loss.add(row);
+  for (const MetricsRow& row : rows) {
+    train_loss.add(row);
+    record_scale(row, stats_);
+  }
   // The row to be filled anew of a run that is resumed at its very end or in a validation: with a
   // validation on all held-out data, or with the one that a longer run has there.
   std::optional<MetricsRow> last;
@@ -532,7 +594,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
           scheduler,
           stop,
           {},
-          MemoryBudget(options_.max_memory_bytes, task, optimizer, memory_actions_,
+          MemoryBudget(options_.max_memory_bytes, options_.device, task, optimizer, memory_actions_,
                        options_.accumulation_steps),
           MetricsSinks(options_.folder, options_.metrics, rows),
           train_loss,
@@ -559,12 +621,16 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
                      .train_loss = run.train_loss.mean(),
                      .tokens_per_s = {},
                      .validation = validate_all(run),
-                     .resumed_from = resumed_from_,
-                     .averaged_buffers = averaged_buffers_};
+                     .model_step = done_,
+                     .amp = {},
+                     .resumed_from = resumed_from_};
   if (run.last) {
     set_validation(*run.last, result.validation);
     run.sinks.replace_last(*run.last);
   }
+  if (options_.exports_best) choose_weights(run, result);
+  result.amp = amp::analyze(stats_);
+  result.averaged_buffers = averaged_buffers_;
   if (run.seconds > 0) result.tokens_per_s = run.tokens / run.seconds;
   if (run.loop_seconds > 0) result.loop_share = 1 - run.work_seconds / run.loop_seconds;
   return result;

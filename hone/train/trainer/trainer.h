@@ -3,6 +3,7 @@
 
 #include <torch/types.h>
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -13,6 +14,7 @@
 
 #include "hone/core/file/json_io.h"
 #include "hone/core/machine/clock.h"
+#include "hone/train/amp/amp_stats.h"
 #include "hone/train/amp/mixed_precision.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/optim/lr/scheduler.h"
@@ -82,7 +84,7 @@ struct TrainerOptions {
   double clip_norm = 0, clip_value = 0, norm_type = 2;
   Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
   std::filesystem::path folder;         // location of metrics.csv and checkpoints/
-  Index max_memory_bytes = 0;           // for CPU tensors, see MemoryBudget; 0: no limit
+  Index max_memory_bytes = 0;           // for tensors, see MemoryBudget; 0: no limit
   std::vector<MetricsFormat> metrics;   // in addition to metrics.csv
   std::string weight_unit = "samples";  // unit of LossSum::weight
   c10::Device device = at::kCPU;        // device of the task's weights
@@ -92,6 +94,7 @@ struct TrainerOptions {
   // warmed_ema_decay().
   double ema_decay = 0;
   amp::AmpOptions amp;
+  bool exports_best = false;  // fit() ends with the weights whose held-out loss is least
   // Recorded in every checkpoint, and checked on resume after `done` steps.
   Json facts = Json::object();
   std::function<void(const Json& recorded, Index done)> check_facts;
@@ -107,6 +110,10 @@ struct TrainResult {
   std::optional<double> tokens_per_s;
   double loop_share = 0;  // share of their time outside forward, backward and optimizer step
   Validation validation;
+  Index model_step = 0;  // the step whose weights these are
+  // Scales and overflows of all steps in the log; times, memory and gradients of the steps that
+  // this process ran.
+  amp::AmpAnalysis amp;
   std::optional<Index> resumed_from;
   // Averages of the task's buffers, for AveragedWeights, if there is an ema_decay.
   std::vector<optim::AveragedBuffer> averaged_buffers = {};
@@ -153,6 +160,8 @@ class Trainer {
     MetricsRow read() const;
   };
   GroupSum accumulate(Task& task, Index step);
+  // Fills in what the step took, if `before` are the seconds of phases before it.
+  void note_resources(const std::array<double, 3>& before, MetricsRow& row);
   bool is_due(Index every) const { return every > 0 && done_ % every == 0; }
   // Runs a step, writes its row, and validates and saves if due.
   void advance(Run& run);
@@ -162,6 +171,10 @@ class Trainer {
   void save(Run& run);
   void restore(const Checkpoint& checkpoint, Task& task, optim::MultiTensorOptimizer& optimizer,
                optim::Scheduler& scheduler);
+  void load_weights(const Checkpoint& checkpoint, Task& task,
+                    optim::MultiTensorOptimizer& optimizer);
+  // Loads the best validated weights, if their held-out loss is below that of the last step.
+  void choose_weights(Run& run, TrainResult& result);
   // Updates the averages of the task's buffers. Running means of normalizations, for example,
   // belong to the weights that they were computed with.
   void average_buffers(Task& task, double decay);
@@ -173,6 +186,7 @@ class Trainer {
   std::vector<optim::AveragedBuffer> averaged_buffers_;
   CheckpointStore store_;
   amp::MixedPrecision precision_;
+  amp::AmpStats stats_;
   Index done_ = 0, taken_ = 0;  // steps; taken_: without skipped steps
   MemoryActions memory_actions_;
   std::optional<Index> resumed_from_;

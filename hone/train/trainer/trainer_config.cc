@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/trainer/trainer_config.h"
 
+#include <ATen/Context.h>
+
+#include <array>
 #include <charconv>
 #include <limits>
 #include <system_error>
@@ -10,6 +13,12 @@
 #include "hone/train/trainer/metrics_sinks.h"
 
 namespace hone::trainer {
+namespace {
+
+constexpr std::array<std::string_view, 3> kTf32{"default", "on", "off"};
+constexpr std::array<std::string_view, 2> kExports{"last", "best"};
+
+}  // namespace
 
 void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWords& words) {
   const EntryAdder add{entries};
@@ -42,7 +51,15 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
   add("trainer.device", &trainer.device,
       "device to train on: cpu; cuda, which is cuda:0; or cuda:N", false);
   add("trainer.max_memory_mb", &trainer.max_memory_mb, std::string(words.max_memory));
-  add.ignored_if(trainer.device != "cpu", concat("trainer.device = ", trainer.device));
+  add("trainer.tf32", &trainer.tf32,
+      "on CUDA: on or off for products and convolutions whose fp32 operands are rounded to TF32, "
+      "10 bits of mantissa, for Tensor Cores; default: as LibTorch sets it, for convolutions only",
+      false);
+  add.ignored_if(trainer.device == "cpu", "trainer.device = cpu");
+  add("trainer.export", &trainer.export_step,
+      "the step whose weights the model gets: last, or best, the one with the least held-out loss "
+      "among the last and the best validated one",
+      false);
   add("trainer.skip_nonfinite", &trainer.skip_nonfinite,
       "skip steps whose gradient is not finite, as amp.precision fp16 always does; false: such a "
       "step ends the run",
@@ -75,6 +92,8 @@ void check_config(const TrainerConfig& trainer) {
   check_range("trainer.keep_checkpoints", trainer.keep_checkpoints, 1, 10000);
   static_cast<void>(device_of(trainer));
   check_range("trainer.max_memory_mb", trainer.max_memory_mb, 0, Index{1} << 30);
+  check_choice("trainer.tf32", trainer.tf32, kTf32);
+  check_choice("trainer.export", trainer.export_step, kExports);
   check_range("trainer.max_skipped_steps", trainer.max_skipped_steps, 1, Index{1} << 40);
   static_cast<void>(parse_metrics_formats(trainer.metrics));
   check_range("trainer.recompute_every", trainer.recompute_every, 0, 512);
@@ -93,8 +112,13 @@ c10::Device device_of(const TrainerConfig& trainer) {
   return parse_device("trainer.device", trainer.device);
 }
 
-Index max_memory_bytes(const TrainerConfig& trainer) {
-  return device_of(trainer).is_cpu() ? trainer.max_memory_mb << 20 : 0;
+Index max_memory_bytes(const TrainerConfig& trainer) { return trainer.max_memory_mb << 20; }
+
+void apply_tf32(const TrainerConfig& trainer) {
+  if (trainer.tf32 == "default") return;
+  const bool on = trainer.tf32 == "on";
+  at::globalContext().setAllowTF32CuBLAS(on);
+  at::globalContext().setAllowTF32CuDNN(on);
 }
 
 }  // namespace hone::trainer

@@ -20,6 +20,7 @@ struct TrainerConfig {
   Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
   std::string device = "cpu";
   Index max_memory_mb = 0;
+  std::string tf32 = "default", export_step = "last";
   bool skip_nonfinite = false;
   Index max_skipped_steps = amp::kMaxSkippedSteps;
   std::vector<std::string> metrics = {"csv"};
@@ -40,7 +41,9 @@ void check_config(const TrainerConfig& trainer);
 double norm_type_of(const std::string& clip_norm_type);
 // Returns trainer.device. Throws Error{InvalidArgument} if it does not name a device.
 c10::Device device_of(const TrainerConfig& trainer);
-// trainer.max_memory_mb in bytes; 0, no limit, on devices other than the CPU.
+// Lets products on CUDA round fp32 operands to TF32, or not, as trainer.tf32 says.
+void apply_tf32(const TrainerConfig& trainer);
+// trainer.max_memory_mb in bytes; 0: no limit.
 Index max_memory_bytes(const TrainerConfig& trainer);
 
 }  // namespace hone::trainer

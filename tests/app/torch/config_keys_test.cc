@@ -98,6 +98,8 @@ std::map<std::string, Change> changes(const fs::path& text, const fs::path& init
   // Weight decay that multiplies the weights by thousands in every step.
   const Settings exploding_sgd{"optim.name=sgd", "lr.peak=1000", "optim.weight_decay=10",
                                "trainer.steps=20"};
+  // The same, so that the loss grows from step to step and stays finite.
+  const Settings growing_sgd{"optim.name=sgd", "lr.peak=1", "optim.weight_decay=5"};
   Settings skipping = exploding_sgd;
   skipping.push_back("trainer.skip_nonfinite=true");
   const Settings tam{"optim.name=tam"}, one_cycle{"lr.schedule=one_cycle"};
@@ -161,6 +163,7 @@ std::map<std::string, Change> changes(const fs::path& text, const fs::path& init
           {"trainer.validate_every", {"3"}},
           {"trainer.checkpoint_every", {"5"}},
           {"trainer.keep_checkpoints", {"3"}},
+          {"trainer.export", {"best", growing_sgd}},
           {"trainer.skip_nonfinite", {"true", exploding_sgd}},
           {"trainer.max_skipped_steps", {"2", skipping}},
           {"trainer.metrics", {"jsonl"}}};
@@ -168,10 +171,11 @@ std::map<std::string, Change> changes(const fs::path& text, const fs::path& init
 
 // Results keep their bits by design: the first two are seen in memory, and the third one, whose
 // steps differ only where a new value is not finite, in the test of make_optimizer. The device
-// needs another one, and the libraries of products have equal bits on some CPUs: they are seen in
-// the layers.
+// and TF32 need another one, and the libraries of products have equal bits on some CPUs: they are
+// seen in the layers.
 const std::set<std::string> kSeenElsewhere{"trainer.recompute_every", "trainer.max_memory_mb",
-                                           "optim.checked", "trainer.device", "trainer.matmul"};
+                                           "optim.checked",           "trainer.device",
+                                           "trainer.matmul",          "trainer.tf32"};
 
 // What a run leaves behind without these keys, or with them, is why it ended.
 const std::set<std::string> kEndsARun{"trainer.skip_nonfinite", "trainer.max_skipped_steps"};

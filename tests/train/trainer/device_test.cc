@@ -77,17 +77,20 @@ TEST(TrainerConfig, names_a_device_that_may_change_within_a_run) {
   EXPECT_THAT(refusal([&] { check_config(cuda.trainer); }), HasSubstr("cpu, cuda or cuda:N"));
 }
 
-TEST(TrainerConfig, limits_the_memory_of_the_cpu_only) {
+TEST(TrainerConfig, limits_the_memory_of_any_device) {
   TrainerConfig config;
   config.max_memory_mb = 3;
   EXPECT_EQ(max_memory_bytes(config), 3 << 20);
   config.device = "cuda";
-  EXPECT_EQ(max_memory_bytes(config), 0);
+  EXPECT_EQ(max_memory_bytes(config), 3 << 20);
   ConfigEntries entries;
   add_entries(entries, config, {});
-  EXPECT_THAT(refusal([&] { check_given_entries(entries, {"trainer.max_memory_mb"}); }),
-              testing::AllOf(HasSubstr("[trainer.max_memory_mb]"),
-                             HasSubstr("no effect with trainer.device = cuda")));
+  EXPECT_NO_THROW(check_given_entries(entries, {"trainer.max_memory_mb", "trainer.tf32"}));
+  config.device = "cpu";
+  ConfigEntries of_cpu;
+  add_entries(of_cpu, config, {});
+  EXPECT_THAT(refusal([&] { check_given_entries(of_cpu, {"trainer.tf32"}); }),
+              HasSubstr("no effect with trainer.device = cpu"));
 }
 
 // Least squares on noise; no loss is read by the task.

@@ -148,6 +148,60 @@ TEST(TrainerPrecision, overflow_steps_are_skipped_and_logged_and_the_scale_backs
   EXPECT_NEAR(task.w[0].item<double>(), w, 1e-5);
 }
 
+// The formulas of the reference suite on the history that metrics.csv has, also of a resumed run.
+TEST(TrainerPrecision, result_has_the_statistics_of_the_whole_history_of_scales) {
+  const TemporaryFolder folder;
+  TrainResult result;
+  for (const Index stop_after : {5, 0}) {
+    Chase task;
+    task.most = 20000;
+    task.stop_after = stop_after;
+    optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
+    TrainerOptions options = options_in(folder, 12);
+    options.amp.scaler.emplace();
+    if (stop_after > 0) {
+      EXPECT_THROW(fit(options, task, optimizer), Error);
+    } else {
+      result = fit(options, task, optimizer, true);
+    }
+  }
+  const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
+  ASSERT_EQ(rows.size(), 12u);
+  double overflows = 0, sum = 0, squares = 0;
+  for (const MetricsRow& row : rows) {
+    overflows += *row.found_inf;
+    sum += *row.loss_scale;
+  }
+  const double average = sum / 12;
+  for (const MetricsRow& row : rows) squares += std::pow(*row.loss_scale - average, 2);
+  const amp::AmpAnalysis& amp = result.amp;
+  EXPECT_EQ(amp.steps, 12);
+  EXPECT_GT(overflows, 1);
+  EXPECT_DOUBLE_EQ(amp.overflow_rate.value(), overflows / 12);
+  EXPECT_DOUBLE_EQ(amp.average_scale.value(), average);
+  EXPECT_DOUBLE_EQ(amp.scale_variance.value(), squares / 12);
+  EXPECT_DOUBLE_EQ(amp.scale_stability.value(), 1 / (1 + squares / 12 / (average * average)));
+  // The elements of a gradient are alike.
+  double largest = 0;
+  for (const MetricsRow& row : rows) {
+    if (std::isfinite(row.grad_norm))
+      largest = std::max(largest, row.grad_norm / std::sqrt(static_cast<double>(kSize)));
+  }
+  const double scale = amp.recommended_scale.value();
+  EXPECT_LE(2 * scale * largest, 65504);
+  EXPECT_GT(4 * scale * largest, 65504);
+  EXPECT_EQ(amp.precision, "fp32");
+}
+
+TEST(TrainerPrecision, result_of_a_run_without_a_scale_has_none) {
+  const TemporaryFolder folder;
+  Chase task;
+  optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
+  const TrainResult result = fit(options_in(folder, 3), task, optimizer);
+  EXPECT_EQ(result.amp.steps, 0);
+  EXPECT_FALSE(result.amp.average_scale || result.amp.recommended_scale);
+}
+
 TEST(TrainerPrecision, a_run_whose_gradients_overflow_at_every_scale_ends_with_one_sentence) {
   const TemporaryFolder folder;
   Chase task;

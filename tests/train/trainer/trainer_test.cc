@@ -26,6 +26,7 @@
 #include "hone/train/stop_scope.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/error_of.h"
+#include "tests/support/scripted_clock.h"
 #include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
@@ -488,6 +489,45 @@ TEST(Trainer, ends_well_where_its_log_is_removed_during_the_run) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("removed during the run"));
   EXPECT_TRUE(result.train_loss && std::isfinite(*result.train_loss));
   EXPECT_THAT(CheckpointStore(folder.path() / "checkpoints").steps(), testing::ElementsAre(4));
+}
+
+TEST(Trainer, metrics_have_the_seconds_of_each_phase_and_the_memory) {
+  const TemporaryFolder folder;
+  Regression task({4, 4, 4});
+  optim::SGD optimizer({task.w_}, optim::SGDOptions(0.5));
+  test::ScriptedClock clock;
+  task.on_step = [&](Index step) { clock.advance(static_cast<double>(step + 1)); };
+  TrainerOptions options = options_in(folder, 3, 3);
+  const auto scheduler = make_scheduler(options, optimizer);
+  Trainer(options, clock).fit(task, optimizer, *scheduler, kGoOn);
+  const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
+  ASSERT_EQ(rows.size(), 3u);
+  for (const MetricsRow& row : rows) {
+    EXPECT_DOUBLE_EQ(row.forward_s.value(), 3.0 * static_cast<double>(row.step));
+    EXPECT_EQ(row.backward_s, 0);
+    EXPECT_EQ(row.optimizer_s, 0);
+    EXPECT_GT(row.memory_mb.value(), 10);
+  }
+}
+
+TEST(Trainer, ends_with_the_weights_of_least_held_out_loss_if_asked) {
+  // Losses come from steps 2 and 4, on a part of the data, then from the last and the best, on all.
+  for (const auto& [validations, step] : std::vector<std::pair<std::vector<double>, Index>>{
+           {{3, 1, 2, 1.5}, 4}, {{1, 3, 2, 1.5}, 2}, {{3, 1, 2, 2.5}, 6}, {{2, 1, 0.5, 3}, 6}}) {
+    const TemporaryFolder folder;
+    Regression task({12});
+    task.validations = validations;
+    const auto optimizer = make_adamw(task.w_);
+    TrainerOptions options = options_in(folder, 6, 1);
+    options.validate_every = 2;
+    options.exports_best = true;
+    const TrainResult result = train(options, task, *optimizer);
+    EXPECT_EQ(result.model_step, step);
+    EXPECT_EQ(result.validation.loss, step == 6 ? validations[2] : validations[3]);
+    const CheckpointStore store(folder.path() / "checkpoints");
+    const Checkpoint expected = store.load(step);
+    EXPECT_TRUE(at::equal(task.w_.detach(), expected.weights[0].value)) << step;
+  }
 }
 
 TEST(Resume, skips_a_damaged_checkpoint_by_name) {
