@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -43,13 +44,15 @@ bool is_gguf(const CompressCommand& options) {
 }
 
 compress::Recipe recipe_of(const CompressCommand& options) {
+  HONE_CHECK(std::isfinite(options.bits), "--bits", "a number", options.bits);
   const bool has_budget = !options.size.empty() || options.bits > 0;
   const bool has_passes = !options.preset.empty() || !options.quantize.empty() ||
                           !options.prune.empty() || !options.low_rank.empty();
   HONE_CHECK(options.recipe.empty() || !has_passes, "compress",
              "either --recipe or options that say what to do", "both");
   HONE_REQUIRE(!options.recipe.empty() || has_passes || has_budget, "compress",
-               "Say what to do by --quantize, --prune, --lowrank, --size, --bits or --recipe.");
+               "Say what to do by --quantize, --prune, --lowrank, --size, --bits, --preset or "
+               "--recipe.");
   compress::Recipe recipe;
   if (!options.recipe.empty()) recipe = compress::read_recipe(options.recipe);
   for (const std::string& text : options.prune)
@@ -165,7 +168,7 @@ void add_compress(CLI::App& program, Context& context) {
       "(default: embedded stories)");
   verb->add_option("--on-fail", options->on_fail,
                    "What to do if a gate fails: skip the pass, stop, or keep the pass (default: "
-                   "the recipe's setting, or keep with --quantize)")
+                   "the recipe's setting, or keep without a recipe)")
       ->check(CLI::IsMember({"skip", "stop", "keep"}));
   add_trace_option(*verb, context);
   verb->callback([options, &context] { run(*options, context); });

@@ -34,11 +34,11 @@ std::unique_ptr<Pass> make_one(const PassOptions& options, const Recipe& recipe)
   return std::visit([&](const auto& one) { return make_pass(one, recipe); }, options);
 }
 
-void check_passes(const Model& model, Recipe recipe) {
+void check_passes(const Model& model, Recipe recipe, Index file_overhead) {
   HONE_REQUIRE(!recipe.passes.empty(), "compress", "The recipe has no pass.");
   HONE_REQUIRE(!recipe.allocate.is_wanted() || first_quantization(recipe) != nullptr, "compress",
                "The recipe has a budget, but no pass that quantizes.");
-  check_budget(model, recipe);
+  check_budget(model, recipe, file_overhead);
   bool is_factored = false;
   for (const PassOptions& options : recipe.passes) {
     make_one(options, recipe)->check(model);
@@ -80,8 +80,8 @@ void allocate_formats(Result& result, Context& context) {
 
 }  // namespace
 
-void check_recipe(const model_io::ModelFile& original, const Recipe& recipe) {
-  check_passes(Model(original), recipe);
+void check_recipe(const model_io::ModelFile& original, const Recipe& recipe, Index file_overhead) {
+  check_passes(Model(original), recipe, file_overhead);
 }
 
 bool needs_calibration(const Recipe& recipe) {
@@ -98,7 +98,7 @@ std::vector<std::unique_ptr<Pass>> make_passes(const Recipe& recipe) {
 
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context,
                 bool plan) {
-  check_passes(Model(original), recipe);
+  check_passes(Model(original), recipe, context.file_overhead);
   Result result{.model = Model(original), .recipe = recipe, .allocation = {}};
   warn_of_quantized(original, recipe);
   for (std::size_t i = 0; i < recipe.passes.size(); ++i) {

@@ -19,7 +19,8 @@ struct Result {
 
 // Throws Error{InvalidArgument} for a recipe without passes, and what its passes throw for this
 // model. Reads no weights.
-void check_recipe(const model_io::ModelFile& original, const Recipe& recipe);
+void check_recipe(const model_io::ModelFile& original, const Recipe& recipe,
+                  Index file_overhead = 0);
 
 // Whether a pass or a budget needs the inputs of layers, and so a calibration text.
 bool needs_calibration(const Recipe& recipe);

@@ -76,7 +76,7 @@ class Forecaster {
         passes_(make_passes(recipe)),
         speeds_(measure_speeds(model, executor)) {}
 
-  Index bytes(bool masks) const;
+  Index bytes(const Output& output) const;
   Index peak(Index file_bytes) const;
   double seconds(Index card_tokens) const;
 
@@ -91,8 +91,8 @@ class Forecaster {
   Speeds speeds_;
 };
 
-Index Forecaster::bytes(bool masks) const {
-  if (recipe_.allocate.size_mb > 0) return static_cast<Index>(recipe_.allocate.size_mb * 1e6);
+Index Forecaster::bytes(const Output& output) const {
+  constexpr double kHalfBits = 16;
   std::vector<PlannedMatrix> matrices;
   for (const model_io::NamedMatrix& tensor : model_.tensors()) {
     const StoredMatrix& matrix = tensor.matrix;
@@ -110,9 +110,12 @@ Index Forecaster::bytes(bool masks) const {
     const bool has_budget = recipe_.allocate.bits > 0 && !matrix.tensor->is_vector;
     PlannedMatrix counted = matrix;
     if (has_budget) counted.bits = std::min(counted.bits, recipe_.allocate.bits);
-    total += counted.bytes(masks);
+    if (!output.codes) counted.bits = std::max(counted.bits, kHalfBits);
+    total += counted.bytes(output.masks);
   }
-  return total;
+  total += output.overhead;
+  const auto size = static_cast<Index>(recipe_.allocate.size_mb * 1e6);
+  return size > 0 ? std::min(size, model_.file_bytes()) : total;
 }
 
 // The largest of the phases: the text with the moments and factors of one layer, or both models
@@ -163,8 +166,7 @@ Forecast forecast(const model_io::ModelFile& original, const Recipe& recipe, con
                   Index card_tokens, Executor& executor) {
   const Forecaster forecaster(original, recipe, executor);
   Forecast out;
-  out.file_bytes = forecaster.bytes(output.masks);
-  if (recipe.allocate.size_mb == 0) out.file_bytes += output.overhead;
+  out.file_bytes = forecaster.bytes(output);
   out.peak_bytes = forecaster.peak(out.file_bytes);
   out.minutes = forecaster.seconds(card_tokens) / 60;
   return out;

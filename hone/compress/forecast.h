@@ -17,6 +17,7 @@ struct Forecast {
 struct Output {
   Index overhead = 0;  // bytes that belong to no tensor
   bool masks = true;   // whether it leaves zeros out
+  bool codes = true;   // whether it holds quantized matrices; if not, they become f16
 };
 
 // Times one layer of the model on a few tokens and a product of matrices, and adds up what the

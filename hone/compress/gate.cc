@@ -60,7 +60,7 @@ void apply_gate(const Gate& gate, PassRecord& record) {
       return;
     case OnFail::Keep:
       record.status = Status::Applied;
-      record.reason += " (kept: gate.on_fail = \"keep\")";
+      record.reason += "; kept, as gate.on_fail says";
       return;
   }
 }

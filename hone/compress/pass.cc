@@ -82,7 +82,8 @@ void require_calibration(const Context& context, std::string_view op) {
 void throw_if_cancelled(const Context& context) {
   if (context.stop.stop_requested()) {
     throw Error(ErrorCategory::Cancelled,
-                "[compress] The run was interrupted, so nothing was written.");
+                concat("[compress] The run was interrupted and no model was written",
+                       context.steps != nullptr ? "; the same command continues it." : "."));
   }
 }
 

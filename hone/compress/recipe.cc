@@ -189,7 +189,9 @@ ConfigEntries entries_of(Recipe& recipe, Index& version) {
            .field = &recipe.allocate.tokens,
            .check = in_range(recipe.allocate.tokens, 1, Index{1'000'000})},
           {"eval.data", &recipe.eval_data},
-          number("eval.tokens", recipe.eval_tokens, Index{1'000'000'000'000}),
+          {.name = "eval.tokens",
+           .field = &recipe.eval_tokens,
+           .check = in_range(recipe.eval_tokens, 2, Index{1'000'000'000'000})},
           number("gate.max_ppl_ratio", gate.max_ppl_ratio, 1e9),
           number("gate.max_kl", gate.max_kl, 1e9),
           number("gate.min_top1", gate.min_top1, 1.0),
@@ -314,7 +316,7 @@ LowRankPass parse_low_rank_option(std::string_view text) {
                        end == value.data() + value.size() && *target > 0 &&
                        *target < (target == &rank ? 1e7 : 1) &&
                        (target != &rank || rank == std::floor(rank));
-  if (!is_good) fail_argument(op, low_rank_forms(), text);
+  if (!is_good) fail_argument(op, concat(low_rank_forms(), "; R and X between 0 and 1"), text);
   pass.whitened = method != kDecompositions.begin();
   pass.rank = static_cast<Index>(rank);
   return pass;

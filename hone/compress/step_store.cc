@@ -9,8 +9,10 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file/mmap_file.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/format/matrix_type.h"
 #include "hone/core/format/safetensors.h"
+#include "hone/core/log.h"
 #include "hone/model_io/tensor_plan.h"
 
 namespace hone::compress {
@@ -20,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kKeyFile = "hone-compress-run";
 constexpr const char* kAboutKey = "step";
+constexpr const char* kHashSuffix = ".sha256";
 
 // Whether a file is one that a StepStore writes.
 bool is_own(const fs::path& file) {
@@ -134,8 +137,13 @@ fs::path StepStore::path_of(const std::string& step) const {
 
 std::optional<Json> StepStore::restore(const std::string& step, Model& model) const {
   const fs::path path = path_of(step);
-  if (!fs::exists(path)) return std::nullopt;
+  const auto hash = text(step + kHashSuffix);
+  if (!fs::exists(path) || !hash) return std::nullopt;
   const MmapFile mapping(path);
+  if (sha256_hex(mapping.bytes()) != *hash) {
+    log_warning(concat(path.string(), " is damaged; this step is made again"));
+    return std::nullopt;
+  }
   const SafetensorsFile file = parse_safetensors(mapping.bytes(), path.string());
   const std::string* const about_text = file.find_metadata(kAboutKey);
   if (about_text == nullptr) fail_corrupt(path.string(), "This is not a step of a run.");
@@ -178,7 +186,8 @@ void StepStore::save(const std::string& step, const Model& before, const Model& 
                       {"layer", layer},
                       {"widths", layer < 0 ? Json() : widths_of(model.architecture(), layer)},
                       {"evidence", evidence}};
-  SafetensorsWriter writer(path_of(step), plan, {{kAboutKey, about.dump()}});
+  Sha256 hash;
+  SafetensorsWriter writer(path_of(step), plan, {{kAboutKey, about.dump()}}, &hash);
   for (const Index at : changed) {
     const StoredMatrix& matrix = model.tensors()[static_cast<std::size_t>(at)].matrix;
     for (const auto& [part, bytes] : parts_of(matrix)) {
@@ -186,6 +195,7 @@ void StepStore::save(const std::string& step, const Model& before, const Model& 
     }
   }
   writer.commit();
+  save_text(step + kHashSuffix, hash.hex());
 }
 
 // The key goes last, so that what a kill leaves is still known as a run's.

@@ -182,6 +182,8 @@ void check_model_file(const fs::path& path) {
   if (!fs::exists(file)) return;
   HONE_REQUIRE(!fs::is_directory(file), path.string(),
                "The output must be a file, but this is a folder.");
+  HONE_REQUIRE(fs::is_regular_file(file), path.string(),
+               "The output must be a file or a new name, but this is a device or a pipe.");
   HONE_REQUIRE(is_replaceable(file), path.string(),
                "This file is neither a GGUF nor a llama2.c model, so it is not replaced.");
 }

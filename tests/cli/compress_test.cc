@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `hone compress` makes of recipes, options and models that it cannot use.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <set>
 
@@ -208,7 +209,9 @@ TEST_F(Compress, a_budget_is_kept_and_its_plan_is_a_recipe_that_gives_the_same_f
   }
   EXPECT_GT(formats.size(), 1u);
   EXPECT_NEAR(plan["allocation"]["predicted_kl"].get<double>(), sum, 1e-12);
-  write_text_file(path("plan.toml"), plan["allocation"]["recipe"].get<std::string>());
+  write_text_file(path("plan.toml"),
+                  run_hone(Arguments{"compress", model, "-o", out, "--plan"} + budget).out);
+  fs::remove(again);
   json_of({"compress", model, "-o", again, "--recipe", path("plan.toml"), "--on-fail", "keep"});
   EXPECT_TRUE(read_text_file(again) == read_text_file(out));
   const auto size = static_cast<double>(fs::file_size(out)) / 1e6;
@@ -224,6 +227,8 @@ TEST_F(Compress, refuses_budgets_that_it_cannot_keep) {
     expect_refusal(start + Arguments{"--size", size}, 2, "90MB");
   expect_refusal(start, 2, "--quantize");
   expect_refusal(start + Arguments{"--bits", "4", "--size", "1MB"}, 2);
+  expect_refusal(start + Arguments{"--bits", "nan"}, 2, "--bits");
+  EXPECT_FALSE(fs::exists(path("small.resume"))) << "it was refused after some work";
   EXPECT_FALSE(fs::exists(out));
 }
 
@@ -351,6 +356,39 @@ TEST_F(Compress, forecasts_and_writes_nothing_with_plan) {
     EXPECT_FALSE(fs::exists(path("small.resume")));
     fs::remove_all(path("made"));
   }
+}
+
+// A GGUF has no such codes, and would hold the matrices as f16.
+TEST_F(Compress, refuses_formats_that_a_gguf_does_not_hold) {
+  const std::string model = write_tiny_model(), out = path("small.gguf");
+  const auto refuse = [&](const Arguments& more, const char* what) {
+    EXPECT_THAT(expect_refusal(Arguments{"compress", model, "-o", out} + more, 2, what),
+                HasSubstr("q4_0"));
+    EXPECT_FALSE(fs::exists(out));
+  };
+  refuse({"--quantize", "int4:g32"}, "int4:g32");
+  refuse({"--recipe", write_recipe("[allocate]\nbits = 5\nformats = [\"q8_0\", \"log4:g32\"]\n"
+                                   "[[pass]]\nkind = \"quantize\"\nspec = \"q8_0\"\n")},
+         "log4:g32");
+  refuse({"--recipe", write_recipe("[model]\nhead = \"int8:row\"\n"
+                                   "[[pass]]\nkind = \"quantize\"\nspec = \"q8_0\"\n")},
+         "int8:row");
+  ASSERT_EQ(::mkfifo(out.c_str(), 0600), 0);
+  expect_refusal({"compress", model, "-o", out, "--quantize", "q8_0"}, 2, "pipe");
+  EXPECT_FALSE(fs::exists(path("small.gguf.resume")));
+}
+
+TEST_F(Compress, warns_of_calibration_that_is_short_or_has_no_use) {
+  const std::string model = write_tiny_model();
+  write_text_file(path("hi.txt"), "a bad cab");
+  const auto said = [&](const char* spec) {
+    const ProgramResult result = run_hone(
+        {"compress", model, "-o", path("small"), "--quantize", spec, "--calib", path("hi.txt")});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return result.err;
+  };
+  EXPECT_THAT(said("int8:row:gptq"), HasSubstr("says little"));
+  EXPECT_THAT(said("int8:row"), HasSubstr("no pass of this run needs"));
 }
 
 TEST_F(Compress, says_what_cannot_be_combined) {

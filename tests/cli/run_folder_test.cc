@@ -358,7 +358,6 @@ TEST_F(RunFolder, a_device_that_is_not_there_ends_with_4_and_an_unknown_one_with
   if (!fs::exists("/dev/nvidiactl")) expect_refusal(on("cuda"), 4);
   expect_refusal(on("cuda:63") + Arguments{"--find-batch-size"}, 4);
   expect_refusal(on("gpu"), 2, "expected cpu, cuda or cuda:N, got gpu");
-  expect_refusal(on("cuda") + Arguments{"--set", "trainer.max_memory_mb=64"}, 2);
   EXPECT_FALSE(fs::exists(out));
   ASSERT_EQ(run_hone(train(out, 3)).status, 0);
   expect_refusal(on("cuda:63") + Arguments{"--resume"}, 4, "a CUDA device");

@@ -67,16 +67,21 @@ struct Metrics {
   std::vector<std::vector<std::string>> rows;
 };
 
-// All but the speed.
+// All but times and memory.
 std::vector<std::vector<std::string>> lasting_rows(const std::string& out) {
   Metrics metrics(out);
-  const auto speed = static_cast<std::ptrdiff_t>(metrics.column("tokens_per_s"));
-  for (auto& row : metrics.rows) row.erase(row.begin() + speed);
+  for (const char* name : {"tokens_per_s", "forward_s", "backward_s", "optimizer_s", "memory_mb"}) {
+    for (auto& row : metrics.rows) row.at(metrics.column(name)).clear();
+  }
   return metrics.rows;
 }
 
-// All but times and places.
+// All but times, memory and places.
 Json lasting_report(Json report) {
+  for (const char* key :
+       {"forward_seconds", "backward_seconds", "optimizer_seconds", "peak_rss_bytes"}) {
+    EXPECT_EQ(report.at("amp").erase(key), 1U) << key;
+  }
   for (const char* key : {"images_per_s", "loop_share", "seconds", "out", "model"}) {
     report.erase(key);
   }

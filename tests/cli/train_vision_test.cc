@@ -123,7 +123,6 @@ TEST_F(TrainVision, a_device_that_is_not_there_ends_with_4_and_an_unknown_one_wi
   expect_refusal(on("cuda:63"), 4);
   expect_refusal(on("cuda:63") + Arguments{"--memory-report"}, 4);
   expect_refusal(on("gpu"), 2, "expected cpu, cuda or cuda:N, got gpu");
-  expect_refusal(on("cuda") + Arguments{"--set", "trainer.max_memory_mb=64"}, 2);
   EXPECT_FALSE(fs::exists(out));
 }
 

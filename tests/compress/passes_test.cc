@@ -143,7 +143,7 @@ TEST_F(Passes, that_are_kept_have_one_measurement_and_say_so) {
   const Result both =
       run({QuantizePass{.spec = "int4:g16", .apply = {"*mlp*"}}, QuantizePass{.spec = "int8:row"}});
   EXPECT_EQ(count, 1);
-  EXPECT_THAT(both.passes[0].reason, HasSubstr("not measured"));
+  EXPECT_THAT(both.passes[0].reason, HasSubstr("measured after the last"));
   EXPECT_THAT(both.passes[1].reason, HasSubstr("perplexity ratio 2"));
   count = 0;
   const Result last_idle =
@@ -193,6 +193,12 @@ TEST_F(Passes, budgets_below_the_smallest_formats_are_refused_at_once) {
   recipe_.allocate.bits = 0;
   recipe_.allocate.size_mb = 0.05;
   EXPECT_THAT(refusal(), HasSubstr("[size]"));
+  recipe_.allocate.size_mb = static_cast<double>(original_->file_bytes()) / 2e6;
+  EXPECT_EQ(refusal(), "");
+  const Index all = original_->file_bytes();
+  EXPECT_THAT(hone::test::refusal([&] { check_recipe(*original_, recipe_, all); }),
+              HasSubstr("[size]"))
+      << "what the file has beside its tensors counts";
   // What a pass before removes is not known.
   recipe_.passes.insert(recipe_.passes.begin(), StructurePass{.part = Part::Layers, .ratio = 0.5});
   EXPECT_EQ(refusal(), "");

@@ -8,6 +8,7 @@
 #include "hone/app/eval_windows.h"
 #include "hone/core/check.h"
 #include "hone/core/file/sha256.h"
+#include "hone/core/log.h"
 #include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
 #include "hone/data/text_source.h"
@@ -18,7 +19,8 @@ namespace {
 
 using text::TokenId;
 
-constexpr std::size_t kRun = 32;      // tokens whose repetition tells that texts overlap
+constexpr std::size_t kRun = 32;  // tokens whose repetition tells that texts overlap
+constexpr Index kFewTokens = 512;
 constexpr double kMostShared = 0.01;  // of the runs
 
 Json describe(const CalibrationText& text, const std::string& source) {
@@ -105,6 +107,11 @@ CalibrationText read_calibration(const compress::Recipe& recipe, const model_io:
                  concat(stream.ids.size()));
   CalibrationText out;
   out.texts = spread_texts(stream.ids, window, recipe.calib_tokens, window_start(tokenizer));
+  Index tokens = 0;
+  for (const auto& text : out.texts) tokens += std::ssize(text);
+  if (tokens < kFewTokens)
+    log_warning(concat(recipe.calib_data, ": a calibration text of only ", tokens,
+                       " tokens says little about the inputs of layers; use some thousands"));
   check_overlap(out, recipe.calib_data, tokenizer, evaluation);
   out.held_out = std::move(corpus.held_out);
   out.about = describe(out, recipe.calib_data);

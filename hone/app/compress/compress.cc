@@ -155,15 +155,45 @@ void CompressRun::open() {
   remove_stale_temporaries(output_target(job_.out).parent_path());
   original_ = model_io::open_model_or_throw(job_.model, {.tokenizer = job_.tokenizer});
   model_io::refuse_factored(original_->architecture(), job_.model.string());
-  compress::check_recipe(*original_, job_.recipe);
   check_format();
+  compress::check_recipe(*original_, job_.recipe, file_overhead(*original_, out_));
   out_.check(original_->files());
+}
+
+// Every format that a recipe names for matrices.
+std::vector<std::string> formats_of(const compress::Recipe& recipe) {
+  std::vector<std::string> formats;
+  for (const std::string* one : {&recipe.head, &recipe.embedding})
+    if (*one != "auto" && *one != "float") formats.push_back(*one);
+  for (const compress::PassOptions& options : recipe.passes) {
+    const auto* const pass = std::get_if<compress::QuantizePass>(&options);
+    if (pass == nullptr) continue;
+    formats.push_back(pass->spec);
+    for (const std::string& entry : pass->formats)
+      formats.push_back(entry.substr(entry.find('=') + 1));
+  }
+  if (recipe.allocate.is_wanted())
+    formats.insert(formats.end(), recipe.allocate.formats.begin(), recipe.allocate.formats.end());
+  return formats;
+}
+
+// A GGUF would hold other formats as f16.
+void check_gguf_formats(const compress::Recipe& recipe, const std::string& where) {
+  std::string known;
+  for (const std::string_view name : compress::gguf_format_names())
+    known += concat(known.empty() ? "" : ", ", name);
+  for (const std::string& name : formats_of(recipe)) {
+    const bool fits =
+        compress::find_gguf_format(compress::parse_weight_format(name)->name()) != nullptr;
+    HONE_CHECK(fits, where, concat("formats of GGUF in a GGUF file (", known, ")"), name);
+  }
 }
 
 // What the output's format cannot hold.
 void CompressRun::check_format() const {
   using model_io::ModelFormat;
   const std::string where = job_.out.string();
+  if (out_.format() == ModelFormat::Gguf) check_gguf_formats(job_.recipe, where);
   HONE_REQUIRE(out_.format() != ModelFormat::HuggingFace || !job_.recipe.allocate.is_wanted(),
                where, "A Hugging Face folder has no quantized matrices, so no budget can be kept.");
   for (const compress::PassOptions& options : job_.recipe.passes) {
@@ -181,6 +211,7 @@ void CompressRun::check_format() const {
 void CompressRun::prepare(CardMeter& meter) {
   const bool needs_text = compress::needs_calibration(job_.recipe);
   const bool has_file = !job_.recipe.calib_data.empty();
+  if (!needs_text && has_file) log_warning("no pass of this run needs a calibration text");
   if (needs_text && has_file) {
     std::vector<std::string> evaluation;
     for (const CardText& text : meter.texts())
@@ -228,9 +259,12 @@ void CompressRun::write(const compress::Result& result, const CardText& text,
 // What the run will take; `texts` are those of the card that are known by now.
 Json CompressRun::foresee(Index texts) const {
   const Index all = texts + (compress::needs_calibration(job_.recipe) ? 1 : 0);
-  const compress::Forecast forecast = compress::forecast(
-      *original_, job_.recipe, {.overhead = file_overhead(*original_, out_), .masks = has_masks()},
-      job_.recipe.eval_tokens * all, executor_);
+  const compress::Forecast forecast =
+      compress::forecast(*original_, job_.recipe,
+                         {.overhead = file_overhead(*original_, out_),
+                          .masks = has_masks(),
+                          .codes = out_.format() != model_io::ModelFormat::HuggingFace},
+                         job_.recipe.eval_tokens * all, executor_);
   constexpr double kLongMinutes = 0.5;
   if (forecast.minutes > kLongMinutes)
     log_info(concat("compress: about ", format_bytes(forecast.file_bytes), " of weights, ",
@@ -261,11 +295,7 @@ CompressOutcome CompressRun::run() {
   context.masks = has_masks();
   context.steps = &*steps_;
   context.stop = job_.stop;
-  std::optional<compress::Result> made;
-  blame_weights({&job_.model, 1}, [&] {
-    made.emplace(compress::compress(*original_, job_.recipe, context, job_.plan));
-  });
-  const compress::Result& result = *made;
+  const compress::Result result = compress::compress(*original_, job_.recipe, context, job_.plan);
   compress::throw_if_cancelled(context);
 
   if (!result.allocation.is_null()) {
@@ -295,7 +325,10 @@ CompressOutcome CompressRun::run() {
 }  // namespace
 
 CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer) {
-  return CompressRun(job, executor, measurer).run();
+  std::optional<CompressOutcome> outcome;
+  blame_weights({&job.model, 1},
+                [&] { outcome.emplace(CompressRun(job, executor, measurer).run()); });
+  return *std::move(outcome);
 }
 
 }  // namespace hone::app

@@ -12,8 +12,8 @@ void add_card(const Json& card, std::string& text) {
                  fixed(card["ppl_ratio"].get<double>(), 4), " [",
                  fixed(card["ppl_ratio_ci"][0].get<double>(), 4), ", ",
                  fixed(card["ppl_ratio_ci"][1].get<double>(), 4), "], KL ",
-                 card["kl_mean"].get<double>(), " nats (99 % of tokens below ",
-                 card["kl_p99"].get<double>(), "), top-1 agreement ",
+                 fixed(card["kl_mean"].get<double>(), 5), " nats (99 % of tokens below ",
+                 fixed(card["kl_p99"].get<double>(), 3), "), top-1 agreement ",
                  fixed(100 * card["top1_agreement"].get<double>(), 2), " %\n");
 }
 
@@ -23,21 +23,30 @@ std::string to_table(const CompressOutcome& outcome) {
   const Json& document = outcome.document;
   std::string text;
   const Json& forecast = document["forecast"];
-  text += concat("forecast: ", format_bytes(forecast["file_bytes"].get<Index>()), " of weights, ",
-                 format_bytes(forecast["peak_bytes"].get<Index>()), " of memory, ",
+  const bool is_plan = !document.contains("passes");
+  const std::string comment = is_plan ? "# " : "";  // a plan is a recipe
+  text += concat(comment, "forecast: ", format_bytes(forecast["file_bytes"].get<Index>()),
+                 " of weights, ", format_bytes(forecast["peak_bytes"].get<Index>()), " of memory, ",
                  fixed(forecast["minutes"].get<double>(), 1), " minutes\n");
   if (const auto plan = document.find("allocation"); plan != document.end()) {
-    text += concat("allocation: ", format_bytes((*plan)["bytes"].get<Index>()),
+    text += concat(comment, "allocation: ", format_bytes((*plan)["bytes"].get<Index>()),
                    ", predicted mean KL ", (*plan)["predicted_kl"].get<double>(), " nats\n");
-    if (!document.contains("passes")) return text + (*plan)["recipe"].get<std::string>();
+    if (is_plan) return text + (*plan)["recipe"].get<std::string>();
   }
-  if (!document.contains("passes")) return text;
+  if (is_plan) return text;
   for (const Json& pass : document["passes"]) {
+    const bool removes_layers = !pass["evidence"].empty() && pass["evidence"][0].contains("layer");
     text += concat(pass["name"].get<std::string>(), ": ", pass["status"].get<std::string>(), " (",
                    escape_controls(pass["reason"].get<std::string>()), ")\n  ",
                    format_bytes(pass["bytes_before"].get<Index>()), " -> ",
-                   format_bytes(pass["bytes_after"].get<Index>()), " in ", pass["evidence"].size(),
-                   " matrices\n");
+                   format_bytes(pass["bytes_after"].get<Index>()));
+    if (removes_layers) {
+      text += " without layer";
+      for (const Json& row : pass["evidence"]) text += concat(" ", row["layer"].get<Index>());
+      text += "\n";
+    } else {
+      text += concat(" in ", pass["evidence"].size(), " matrices\n");
+    }
     if (const Index again = pass["rounded_again"].get<Index>(); again > 0)
       text += concat("  ", again, " of them were quantized already and have been rounded again\n");
     if (const Json& kept = pass["kept"]; !kept.empty())
@@ -46,9 +55,11 @@ std::string to_table(const CompressOutcome& outcome) {
                      kept[0]["reason"].get<std::string>(), "\n");
     if (!pass["speedup"].is_null()) {
       const Json& speedup = pass["speedup"];
-      text += concat("  products ", pass["ms_before"].get<double>(), " -> ",
-                     pass["ms_after"].get<double>(), " ms, ", speedup["ratio"].get<double>(), "x [",
-                     speedup["ci"][0].get<double>(), ", ", speedup["ci"][1].get<double>(), "]\n");
+      text += concat("  products ", fixed(pass["ms_before"].get<double>(), 2), " -> ",
+                     fixed(pass["ms_after"].get<double>(), 2), " ms, ",
+                     fixed(speedup["ratio"].get<double>(), 2), "x [",
+                     fixed(speedup["ci"][0].get<double>(), 2), ", ",
+                     fixed(speedup["ci"][1].get<double>(), 2), "]\n");
     }
     if (!pass["statistics"].is_null()) {
       const Json& counts = pass["statistics"];
@@ -60,14 +71,15 @@ std::string to_table(const CompressOutcome& outcome) {
     add_card(pass["quality"], text);
     for (const Json& card : pass["quality"]["other_texts"]) add_card(card, text);
   }
-  if (!outcome.written) return text + "nothing written\n";
+  if (!outcome.written) return text;
   const Json& card = document["quality"];
   if (card.is_object() && !card["layers"].is_null()) {
     const Json& last = card["layers"].back();
-    text += concat(
-        "error of the residual stream behind the last layer: ", last["measured"].get<double>(),
-        " of its size, ", last["predicted"].get<double>(),
-        " predicted from single layers, at most ", last["bound"].get<double>(), "\n");
+    text += concat("the stream behind the last layer differs from the original's by ",
+                   fixed(100 * last["measured"].get<double>(), 1), " % of its size (",
+                   fixed(100 * last["predicted"].get<double>(), 1),
+                   " % predicted from single layers, bound ",
+                   fixed(100 * last["bound"].get<double>(), 1), " %)\n");
   }
   const Json& sizes = document["sizes"];
   return text + concat(escape_controls(document["out"].get<std::string>()), ": ",

@@ -50,10 +50,10 @@ Index least_bytes(const StoredMatrix& matrix, const std::vector<std::string>& fo
 
 }  // namespace
 
-void check_budget(const Model& model, const Recipe& recipe) {
+void check_budget(const Model& model, const Recipe& recipe, Index file_overhead) {
   const auto* const pass = std::get_if<QuantizePass>(&recipe.passes.front());
   if (!recipe.allocate.is_wanted() || pass == nullptr) return;
-  Index least = 0, others = 0, elements = 0;
+  Index least = 0, others = file_overhead, elements = 0;
   for (const model_io::NamedMatrix& tensor : model.tensors()) {
     if (!is_changed(*pass, recipe, tensor)) {
       others += tensor.matrix.stored_bytes();

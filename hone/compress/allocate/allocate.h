@@ -16,7 +16,7 @@ struct AllocatedRecipe {
 
 // Throws Error{InvalidArgument} for a budget that no choice of formats could meet, as far as that
 // is known before anything is measured. Passes before the quantization leave that open.
-void check_budget(const Model& model, const Recipe& recipe);
+void check_budget(const Model& model, const Recipe& recipe, Index file_overhead);
 
 // Chooses the formats of the first pass that quantizes for the budget recipe.allocate. The bytes of
 // a file are those of the tensors and context.file_overhead. Throws Error{InvalidArgument} if the

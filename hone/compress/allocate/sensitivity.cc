@@ -84,17 +84,20 @@ std::vector<FormatCost> SensitivityRun::costs_of(const std::vector<std::string>&
   for (const std::string& name : recipe_.allocate.formats) {
     FormatCost cost{.format = name};
     std::string real;
-    bool fits = true;
+    bool fits = true, is_same = true;
     for (const std::string& tensor : tensors) {
       const StoredMatrix& matrix = model_.tensor(tensor).matrix;
       const FormatPointer format = format_on(matrix, name);
       if ((fits = format != nullptr); !fits) break;
       real += concat(format->name(), " ");
+      is_same = is_same && real.starts_with(format->name() + " ");
+      if (is_same) cost.format = format->name();
       cost.bytes += static_cast<Index>(std::ceil(format->bits_per_weight(matrix.rows, matrix.cols) /
                                                  8 * static_cast<double>(matrix.rows) *
                                                  static_cast<double>(matrix.cols)));
     }
     if (!fits || std::ranges::find(seen, real) != seen.end()) continue;
+    if (!is_same) cost.format = name;
     seen.push_back(real);
     costs.push_back(std::move(cost));
   }

@@ -179,7 +179,7 @@ void LayerPass::change_step(Model& model, Index layer, infer::LayerWalk* walk, C
     context.steps->save(name, before, model, layer, evidence);
   } catch (const Error& error) {  // the run itself can go on
     if (error.category() != ErrorCategory::Io) throw;
-    log_warning(concat(error.what(), " Finished layers are not kept any more."));
+    log_warning(concat(error.what(), "; finished layers are not kept any more"));
     context.steps = nullptr;
   }
 }
@@ -240,7 +240,7 @@ void finish_pass(const Gate& gate, bool times, const Model& before, Model& model
     if (context.quality && context.measures) record.quality = context.quality(model);
     apply_gate(gate, record);
     if (context.quality && !context.measures)
-      record.reason += "; the quality was not measured here";
+      record.reason += "; the quality is measured after the last pass";
     if (context.steps != nullptr) context.steps->save_text(name, outcome_of(record).dump());
   }
   if (record.status != Status::Applied) model = before;

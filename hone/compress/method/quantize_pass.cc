@@ -32,8 +32,9 @@ std::string reason_of_size(const NamedMatrix& tensor, const WeightFormat& format
 
 std::string name_of_pass(const QuantizePass& options) {
   return concat(
-      "quantize ", parse_weight_format(options.spec)->name(), " ", name_of(options.rounding),
-      options.clip ? "" : " noclip",
+      "quantize ",
+      options.formats.empty() ? parse_weight_format(options.spec)->name() : "to chosen formats",
+      " ", name_of(options.rounding), options.clip ? "" : " noclip",
       options.percentile > 0 ? concat(" percentile ", options.percentile) : std::string());
 }
 
