@@ -17,8 +17,9 @@ struct Result {
   Json allocation;     // {groups, bytes, predicted_kl} of a budget; otherwise null
 };
 
-// Throws Error{InvalidArgument} for a recipe without passes, and what its passes throw for this
-// model. Reads no weights.
+// Throws Error{InvalidArgument} for a recipe without passes, what its passes throw for this model,
+// and for a budget below the smallest formats. The output takes `file_overhead` bytes beside its
+// tensors. Reads no weights.
 void check_recipe(const model_io::ModelFile& original, const Recipe& recipe,
                   Index file_overhead = 0);
 
