@@ -53,4 +53,9 @@ at::Tensor send(const at::Tensor& host, c10::Device device) {
   return (device.is_cuda() ? host.pin_memory() : host).to(device, /*non_blocking=*/true);
 }
 
+void synchronize(c10::Device device) {
+  if (device.is_cpu()) return;
+  c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
+}
+
 }  // namespace hone

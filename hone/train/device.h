@@ -17,6 +17,9 @@ c10::Device parse_device(std::string_view key, std::string_view name);
 // Also throws it if hone was built without the CUDA kernels that its optimizers need.
 void select_device(std::string_view key, c10::Device device);
 
+// Waits until the device has done all of its work.
+void synchronize(c10::Device device);
+
 // Options for host tensors that are copied to `device` without blocking the host: pinned memory if
 // the device can copy from it.
 at::TensorOptions host_options(at::ScalarType type, c10::Device device);

@@ -137,4 +137,24 @@ Executor& libtorch_executor() {
   return executor;
 }
 
+Sources::Sources(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    tensors_.push_back(tensor.defined() ? tensor.detach() : tensor);
+    versions_.push_back(tensor.defined() ? version_of(tensor) : 0);
+  }
+}
+
+bool Sources::are(const std::vector<at::Tensor>& tensors) const {
+  if (tensors.size() != tensors_.size()) return false;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].defined() != tensors_[i].defined()) return false;
+    if (!tensors[i].defined()) continue;
+    const bool same = tensors[i].data_ptr() == tensors_[i].data_ptr() &&
+                      tensors[i].sizes().equals(tensors_[i].sizes()) &&
+                      version_of(tensors[i]) == versions_[i];
+    if (!same) return false;
+  }
+  return true;
+}
+
 }  // namespace hone

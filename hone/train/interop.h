@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "hone/core/tensor_view.h"
 #include "hone/core/thread/executor.h"
@@ -32,6 +34,25 @@ inline void bump_version(const at::Tensor& tensor) {
   at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (impl->version_counter().enabled()) impl->bump_version();
 }
+
+// Returns the number of writes to the tensor, by which layers detect that a buffer was loaded.
+// Inference tensors do not count writes.
+inline std::int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<std::int64_t>(tensor._version());
+}
+
+// Tensors that something was computed from, some of which may be undefined.
+class Sources {
+ public:
+  Sources() = default;
+  explicit Sources(const std::vector<at::Tensor>& tensors);
+  // Whether these are the same tensors, and none was written to since.
+  bool are(const std::vector<at::Tensor>& tensors) const;
+
+ private:
+  std::vector<at::Tensor> tensors_;  // kept, so that no other tensor gets their memory
+  std::vector<std::int64_t> versions_;
+};
 
 // Runs parallel loops on LibTorch's own threads (at::get_num_threads() of them), so that a program
 // has a single pool: two pools would spin against each other. Workers take chunks from their own

@@ -9,6 +9,8 @@
 #include <memory>
 #include <optional>
 
+#include "hone/core/check.h"
+#include "hone/train/nn/fused_conv.h"
 #include "hone/train/nn/init.h"
 #include "hone/train/random_state.h"
 
@@ -59,10 +61,50 @@ TensorSource new_tensors(std::uint64_t seed) {
   };
 }
 
+// The folded convolution of a layer, made again where weights or statistics were written to.
+class FoldedNorm {
+ public:
+  // Returns null if the content of the Slot is no convolution that can be folded.
+  FusedConv2dImpl* of(const NormedConv& normed, Activation activation) {
+    const auto* const conv = normed.conv->layer().ptr()->as<torch::nn::Conv2dImpl>();
+    if (conv == nullptr || !obstacle_to_fusing(*conv).empty()) return nullptr;
+    // Batch normalization updates its statistics without a new version, but counts the batches.
+    const std::vector<Tensor> now{conv->weight,  conv->bias,          normed.scale,
+                                  normed.shift,  normed.running_mean, normed.running_var,
+                                  normed.batches};
+    const bool is_current =
+        fused_ && fused_->options().activation == activation && sources_.are(now);
+    if (is_current) return fused_.get();
+    fused_ = std::make_shared<FusedConv2dImpl>(
+        fold_batch_norm(conv->weight, conv->bias,
+                        {.mean = normed.running_mean,
+                         .variance = normed.running_var,
+                         .scale = normed.scale,
+                         .shift = normed.shift,
+                         .eps = kNormEps}),
+        FusedConv2dOptions{.geometry = conv_geometry(*conv), .activation = activation});
+    sources_ = Sources(now);
+    return fused_.get();
+  }
+
+ private:
+  std::shared_ptr<FusedConv2dImpl> fused_;
+  Sources sources_;
+};
+
 // Recomputes with copies of the running statistics, which take the update, so that the operator is
 // the one that ran before.
-Tensor NormedConv::forward(const Tensor& x, NormMode mode) const {
-  const Tensor y = conv.ptr()->forward(x);
+Tensor NormedConv::forward(const Tensor& x, NormMode mode, Activation activation,
+                           const Tensor& residual) const {
+  if (folded && mode == NormMode::Evaluate && !at::GradMode::is_enabled()) {
+    if (auto* const fused = folded->of(*this, activation)) return fused->forward_add(x, residual);
+  }
+  Tensor y = normalize(conv.ptr()->forward(x), mode);
+  if (residual.defined()) y = y + residual;
+  return detail::activated(activation, y);
+}
+
+Tensor NormedConv::normalize(const Tensor& y, NormMode mode) const {
   const bool cudnn = at::globalContext().userEnabledCuDNN();
   if (groups > 0) return at::group_norm(y, groups, scale, shift, kNormEps, cudnn);
   if (mode == NormMode::Train) batches.add_(1);
@@ -70,6 +112,38 @@ Tensor NormedConv::forward(const Tensor& x, NormMode mode) const {
   return at::batch_norm(y, scale, shift, again ? running_mean.clone() : running_mean,
                         again ? running_var.clone() : running_var, mode != NormMode::Evaluate,
                         kBatchMomentum, kNormEps, cudnn);
+}
+
+FusionSite fusion_site(NormedConv& conv, const std::string& prefix, Activation activation,
+                       bool has_residual) {
+  HONE_REQUIRE(activation <= Activation::Relu, "fuse", "A fused convolution ends with ReLU.");
+  const bool has_relu = activation == Activation::Relu;
+  FusionSite site{.pattern = concat("conv_bn", has_residual ? "_add" : "", has_relu ? "_relu" : ""),
+                  .layers = {prefix + conv.path, prefix + conv.norm_path},
+                  .operators = 2 + (has_residual ? 1 : 0) + (has_relu ? 1 : 0),
+                  .channels_last = true};
+  const auto* const layer = conv.conv->layer().ptr()->as<torch::nn::Conv2dImpl>();
+  site.obstacle = conv.groups > 0    ? "Groups are normalized by statistics of each image."
+                  : layer == nullptr ? "The convolution was replaced by another layer."
+                                     : obstacle_to_fusing(*layer);
+  // One layer for all calls, so that a call does not fold again.
+  const auto folded = std::make_shared<FoldedNorm>();
+  const auto run = [&conv, activation, has_residual](const std::shared_ptr<FoldedNorm>& with) {
+    return [=, &conv, zeros = Tensor()](const Tensor& x) mutable {
+      const at::NoGradGuard no_grad;
+      NormedConv part = conv;
+      part.folded = with;
+      if (has_residual && !zeros.defined()) {
+        zeros = at::zeros_like(part.forward(x, NormMode::Evaluate, activation));
+      }
+      return part.forward(x, NormMode::Evaluate, activation, zeros);
+    };
+  };
+  site.separate = run(nullptr);
+  site.fused = run(folded);
+  site.apply = [&conv, folded] { conv.folded = folded; };
+  site.undo = [&conv] { conv.folded = nullptr; };
+  return site;
 }
 
 Tensor LinearLayer::forward(const Tensor& x) const { return linear.ptr()->forward(x); }
@@ -114,7 +188,7 @@ NormedConv LayerBuilder::normed_conv(const std::string& conv, const std::string&
       source_({.name = conv + ".weight",
                .sizes = {out, in, kernel, kernel},
                .std = std::sqrt(2.0 / static_cast<double>(kernel * kernel * in))}));
-  NormedConv normed;
+  NormedConv normed{.path = conv, .norm_path = norm};
   normed.conv = add_slot(conv, torch::nn::AnyModule(layer));
   normed.groups = groups;
   normed.scale = parameter({.name = norm + ".weight", .sizes = {out}, .value = 1});

@@ -6,11 +6,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "hone/core/index.h"
+#include "hone/train/nn/epilogue.h"
+#include "hone/train/surgery/fusion_site.h"
 #include "hone/train/surgery/slot.h"
 
 namespace hone::nn {
@@ -42,15 +45,30 @@ enum class NormMode {
 
 // A square convolution without bias, padded by half of its kernel, and the normalization of its
 // output: over groups of channels of each image or, if groups is 0, over each channel of the batch.
+class FoldedNorm;
 struct NormedConv {
-  Slot conv{nullptr};  // of a torch::nn::Conv2d
-  torch::Tensor scale, shift;
-  torch::Tensor running_mean, running_var, batches;  // of batch normalization
+  std::string path = {}, norm_path = {};  // in the model: "layer1.0.conv1", "layer1.0.bn1"
+  Slot conv{nullptr};                     // of a torch::nn::Conv2d
+  torch::Tensor scale = {}, shift = {};
+  torch::Tensor running_mean = {}, running_var = {}, batches = {};  // of batch normalization
   Index groups = 0;
 
+  // If set, evaluation without gradients uses a convolution with the normalization folded into its
+  // weight.
+  std::shared_ptr<FoldedNorm> folded = {};
+
   Index channels() const { return scale.size(0); }  // of the output
-  torch::Tensor forward(const torch::Tensor& x, NormMode mode) const;
+  // activation(normalization + residual); the residual may be undefined.
+  torch::Tensor forward(const torch::Tensor& x, NormMode mode,
+                        Activation activation = Activation::None,
+                        const torch::Tensor& residual = {}) const;
+  torch::Tensor normalize(const torch::Tensor& y, NormMode mode) const;
 };
+
+// The site of a normalized convolution, an activation and, if `has_residual`, a sum before it. The
+// functions are valid as long as `conv`. `prefix` is the path of the model with a dot, or empty.
+FusionSite fusion_site(NormedConv& conv, const std::string& prefix, Activation activation,
+                       bool has_residual);
 
 struct LinearLayer {
   Slot linear{nullptr};  // of a torch::nn::Linear

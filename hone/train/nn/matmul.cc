@@ -2,55 +2,27 @@
 #include "hone/train/nn/matmul.h"
 
 #include <ATen/autocast_mode.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 
-#include <array>
-#include <optional>
 #include <string_view>
 
 #include "hone/core/check.h"
 #include "hone/core/machine/cpu_info.h"
 #include "hone/core/machine/trace.h"
 #include "hone/train/amp/emulated_half.h"
+#include "hone/train/nn/onednn.h"
 #include "hone/train/stop_scope.h"
 
 namespace hone::nn {
-namespace {
-
-using LinearPointwise = at::Tensor(const at::Tensor&, const at::Tensor&,
-                                   const std::optional<at::Tensor>&, std::string_view,
-                                   c10::List<std::optional<at::Scalar>>,
-                                   std::optional<std::string_view>);
-using LinearHandle = c10::TypedOperatorHandle<LinearPointwise>;
-
-// oneDNN's f32 inner product, which LibTorch registers for its compiler; empty in builds without
-// oneDNN.
-const std::optional<LinearHandle>& onednn_linear() {
-  static const std::optional<LinearHandle> handle = []() -> std::optional<LinearHandle> {
-    const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
-    if (!found || !found->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return std::nullopt;
-    return found->typed<LinearPointwise>();
-  }();
-  return handle;
-}
-
-at::Tensor call_onednn(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  const auto optional_bias = bias.defined() ? std::optional(bias) : std::nullopt;
-  return onednn_linear()->call(x, weight, optional_bias, "none",
-                               c10::List<std::optional<at::Scalar>>(), "");
-}
-
-}  // namespace
 
 MatmulBackend resolve(MatmulBackend backend) {
   if (backend == MatmulBackend::Auto) {
     const bool intel = cpu_info().model.find("Intel") != std::string::npos;
-    const bool pays = !intel && isa_enabled(Isa::Avx512) && onednn_linear().has_value();
+    const bool pays = !intel && isa_enabled(Isa::Avx512) && onednn::has_linear();
     return pays ? MatmulBackend::OneDnn : MatmulBackend::Mkl;
   }
-  if (backend == MatmulBackend::OneDnn && !onednn_linear()) {
+  if (backend == MatmulBackend::OneDnn && !onednn::has_linear()) {
     fail_unsupported("matmul", "This LibTorch was built without oneDNN.");
   }
   return backend;
@@ -88,20 +60,28 @@ at::Tensor operand(const at::Tensor& f32, const Products& products) {
   return f32.to(products.type);
 }
 
-at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const ProductEpilogue& epilogue,
                     const Products& products) {
+  const auto& [bias, residual, activation] = epilogue;
   check_stop();
   HONE_TRACE_ZONE("matmul", {"rows", x.size(0)}, {"outputs", weight.size(0)}, {"depth", x.size(1)},
                   {"bytes", x.nbytes() + weight.nbytes()});
   const NoAutocast guard(c10::autocast_dispatch_keyset);
+  const auto finish = [&](const at::Tensor& product) {
+    if (residual.defined()) product.add_(residual);
+    return activate(activation, product, /*wants_grad=*/false);
+  };
   if (is_lowered(products)) {
     const at::Tensor product = at::mm(x, weight.t()).to(at::kFloat);
-    return bias.defined() ? product.add_(bias) : product;
+    return finish(bias.defined() ? product.add_(bias) : product);
   }
   if (products.backend == MatmulBackend::OneDnn) {
-    return as_f32(call_onednn(x, weight, bias), products);
+    const bool at_once = products.type == at::kFloat && !residual.defined();
+    if (at_once) return onednn::linear(x, weight, bias, activation);
+    return finish(as_f32(onednn::linear(x, weight, bias), products));
   }
-  return as_f32(bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t()), products);
+  return finish(
+      as_f32(bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t()), products));
 }
 
 at::Tensor multiply_for_input(const at::Tensor& grad, const at::Tensor& weight,
@@ -111,7 +91,7 @@ at::Tensor multiply_for_input(const at::Tensor& grad, const at::Tensor& weight,
                   {"depth", grad.size(1)}, {"bytes", grad.nbytes() + weight.nbytes()});
   const NoAutocast guard(c10::autocast_dispatch_keyset);
   const bool onednn = products.backend == MatmulBackend::OneDnn && !is_lowered(products);
-  return as_f32(onednn ? call_onednn(grad, weight.t(), {}) : at::mm(grad, weight), products);
+  return as_f32(onednn ? onednn::linear(grad, weight.t()) : at::mm(grad, weight), products);
 }
 
 // oneDNN copies a transposed first operand but not a transposed second one, so the narrower one
@@ -125,8 +105,8 @@ at::Tensor multiply_for_weight(const at::Tensor& grad, const at::Tensor& x,
   if (products.backend != MatmulBackend::OneDnn || is_lowered(products)) {
     return as_f32(at::mm(grad.t(), x), products);
   }
-  if (grad.size(1) <= x.size(1)) return as_f32(call_onednn(grad.t(), x.t(), {}), products);
-  return as_f32(call_onednn(x.t(), grad.t(), {}).t().contiguous(), products);
+  if (grad.size(1) <= x.size(1)) return as_f32(onednn::linear(grad.t(), x.t()), products);
+  return as_f32(onednn::linear(x.t(), grad.t()).t().contiguous(), products);
 }
 
 }  // namespace detail

@@ -3,6 +3,7 @@
 
 #include <torch/types.h>
 
+#include "hone/train/nn/epilogue.h"
 #include "hone/train/nn/ops.h"
 
 namespace hone::nn::detail {
@@ -22,9 +23,14 @@ torch::Tensor operand(const torch::Tensor& f32, const Products& products);
 
 // Products of contiguous operands [rows, …] without gradient. Results are f32. Each is preceded by
 // check_stop().
-// x [m, k] · weight [n, k]ᵀ (+ bias, f32).
+// activation(x [m, k] · weight [n, k]ᵀ + bias + residual [m, n]); bias and residual are f32 or
+// undefined.
+struct ProductEpilogue {
+  torch::Tensor bias = {}, residual = {};
+  Activation activation = Activation::None;
+};
 torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
-                       const torch::Tensor& bias, const Products& products);
+                       const ProductEpilogue& epilogue, const Products& products);
 // The gradient with respect to x: grad [m, n] · weight [n, k].
 torch::Tensor multiply_for_input(const torch::Tensor& grad, const torch::Tensor& weight,
                                  const Products& products);

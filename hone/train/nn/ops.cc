@@ -43,27 +43,40 @@ detail::Products kept_products(AutogradContext* context) {
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
-                        const std::optional<Tensor>& bias, std::int64_t backend) {
+                        const std::optional<Tensor>& bias, std::int64_t backend,
+                        std::int64_t activation, bool wants_grad) {
     const auto products = detail::products_here(static_cast<MatmulBackend>(backend));
+    const auto kind = static_cast<Activation>(activation);
+    const bool keeps_input = wants_grad && detail::keeps_input(kind);
     const Tensor left = operand(x, products), right = operand(weight, products);
-    context->save_for_backward({left, right});
     keep_products(context, products);
     context->saved_data["has_bias"] = bias.has_value();
-    return detail::multiply(left, right, bias.value_or(Tensor()), products);
+    context->saved_data["activation"] = activation;
+    const Tensor z = detail::multiply(
+        left, right,
+        {.bias = bias.value_or(Tensor()), .activation = keeps_input ? Activation::None : kind},
+        products);
+    const Tensor y = keeps_input ? detail::activate(kind, z, wants_grad) : z;
+    const bool needs_values = kind != Activation::None;
+    context->save_for_backward({left, right, needs_values ? (keeps_input ? z : y) : Tensor()});
+    return y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
     const detail::Products products = kept_products(context);
     if (products.backend == MatmulBackend::OneDnn) refuse_second_derivative("linear");
-    const Tensor given = grads[0].contiguous(), grad = operand(given, products);
+    const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
+    const Tensor given =
+        detail::activate_backward(activation, grads[0].contiguous(), saved[2]).contiguous();
+    const Tensor grad = operand(given, products);
     Tensor by_x, by_weight, by_bias;
     if (context->needs_input_grad(0)) by_x = detail::multiply_for_input(grad, saved[1], products);
     if (context->needs_input_grad(1)) {
       by_weight = detail::multiply_for_weight(grad, saved[0], products);
     }
     if (context->saved_data["has_bias"].toBool()) by_bias = given.sum(0);
-    return {by_x, by_weight, by_bias, Tensor()};
+    return {by_x, by_weight, by_bias, Tensor(), Tensor(), Tensor()};
   }
 };
 
@@ -263,13 +276,18 @@ bool takes_fused_kernels(const Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == torch::kFloat;
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, MatmulBackend backend) {
-  if (!takes_fused_kernels(x)) return at::linear(x, weight, bias);
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, MatmulBackend backend,
+              Activation activation) {
+  if (!takes_fused_kernels(x)) return detail::activated(activation, at::linear(x, weight, bias));
   check_operand("linear", "weight", weight, {weight.dim() == 2 ? weight.size(0) : 0, columns(x)});
   if (bias.defined()) check_operand("linear", "bias", bias, {weight.size(0)});
   const Tensor rows = x.dim() == 2 ? x : x.reshape({-1, columns(x)});
+  const bool wants_grad =
+      at::GradMode::is_enabled() &&
+      (x.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad()));
   const Tensor out = LinearFunction::apply(rows.contiguous(), weight, optional_of(bias),
-                                           static_cast<std::int64_t>(resolve(backend)));
+                                           static_cast<std::int64_t>(resolve(backend)),
+                                           static_cast<std::int64_t>(activation), wants_grad);
   if (x.dim() == 2) return out;
   auto sizes = x.sizes().vec();
   sizes.back() = weight.size(0);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hone/kernels/activation/glu.h"
+#include "hone/train/nn/epilogue.h"
 
 namespace hone::nn {
 
@@ -26,11 +27,11 @@ MatmulBackend parse_matmul_backend(std::string_view name);
 // autocast scope, the fused products of linear and linear_cross_entropy round their operands to its
 // type, in forward and backward passes. Activations between layers stay f32.
 
-// Returns x · weightᵀ + bias; x [..., in], weight [out, in], bias [out] or undefined. All functions
-// here throw Error{InvalidArgument} for operands of other shapes or types, and Error{Unsupported}
-// for second derivatives if a kernel computes the first ones.
+// Returns activation(x · weightᵀ + bias); x [..., in], weight [out, in], bias [out] or undefined.
+// All functions here throw Error{InvalidArgument} for operands of other shapes or types, and
+// Error{Unsupported} for second derivatives if a kernel computes the first ones.
 torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                     MatmulBackend backend);
+                     MatmulBackend backend, Activation activation = Activation::None);
 
 // (x + delta, rms_norm(x + delta)·weight); delta may be undefined.
 std::pair<torch::Tensor, torch::Tensor> add_rms_norm(const torch::Tensor& x,

@@ -115,13 +115,14 @@ bool ResNetImpl::set_recompute_every(Index k) {
 }
 
 Tensor ResNetImpl::forward_block(const Block& block, const Tensor& x, NormMode mode) {
-  Tensor y = block.convs.front().forward(x, mode);
-  for (std::size_t i = 1; i < block.convs.size(); ++i) {
-    y = block.convs[i].forward(y.relu(), mode);
+  Tensor y = x;
+  for (std::size_t i = 0; i + 1 < block.convs.size(); ++i) {
+    y = block.convs[i].forward(y, mode, Activation::Relu);
   }
+  const NormedConv& last = block.convs.back();
   const Tensor shortcut =
-      block.downsample ? block.downsample->forward(x, mode) : subsample(x, y.size(1));
-  return (y + shortcut).relu();
+      block.downsample ? block.downsample->forward(x, mode) : subsample(x, last.channels());
+  return last.forward(y, mode, Activation::Relu, shortcut);
 }
 
 // The segment counts its own runs: whatever follows the first belongs to a backward pass, by when
@@ -149,7 +150,7 @@ Tensor ResNetImpl::forward_stages(const Tensor& images) const {
              concat("images [batch, ", spec().channels, ", height, width]"),
              concat(images.dim(), " dimensions, the second of ",
                     images.dim() > 1 ? images.size(1) : Index{0}));
-  Tensor x = stem_.forward(images, norm_mode()).relu();
+  Tensor x = stem_.forward(images, norm_mode(), Activation::Relu);
   if (!layout_.is_for_cifar()) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
   for (std::size_t i = 0; i + 1 < stages_.size(); ++i) x = run_stage(i, x);
   return x;
@@ -176,6 +177,21 @@ Tensor ResNetImpl::classify(const Tensor& means) const {
 Index ResNetImpl::feature_channels(Stage stage) const {
   const auto last = static_cast<Index>(stages_.size()) - (stage == Stage::Penultimate ? 2 : 1);
   return (spec().width << last) * expansion_of(layout_);
+}
+
+std::vector<FusionSite> ResNetImpl::fusion_sites(const std::string& path) {
+  std::vector<FusionSite> sites{fusion_site(stem_, path, Activation::Relu, false)};
+  for (std::vector<Block>& stage : stages_) {
+    for (Block& block : stage) {
+      for (NormedConv& conv : block.convs) {
+        const bool is_last = &conv == &block.convs.back();
+        sites.push_back(fusion_site(conv, path, Activation::Relu, is_last));
+      }
+      if (!block.downsample) continue;
+      sites.push_back(fusion_site(*block.downsample, path, Activation::None, false));
+    }
+  }
+  return sites;
 }
 
 VisionOutputs ResNetImpl::outputs_of(const Tensor& images) const {

@@ -37,7 +37,7 @@ const ResNetLayout* find_resnet(std::string_view name);
 //  resnet20, resnet32, resnet44, resnet56  for CIFAR-10: 3 x 3 convolution, three stages, mean,
 //      linear "linear". Shortcuts have no parameters: they take every second pixel and add channels
 //      of zeros (option A). Names as in akamaster/pytorch_resnet_cifar10.
-class ResNetImpl final : public VisionNetImpl {
+class ResNetImpl final : public VisionNetImpl, public Fusible {
  public:
   enum class Stage { Penultimate, Last };
 
@@ -60,6 +60,8 @@ class ResNetImpl final : public VisionNetImpl {
   bool mixes_batch() const override { return true; }
   // A recomputed block updates its running statistics only once.
   bool set_recompute_every(Index k) override;
+  // Each convolution with its normalization, the ReLU behind it and the sum with the shortcut.
+  std::vector<FusionSite> fusion_sites(const std::string& path) override;
 
  private:
   struct Block {

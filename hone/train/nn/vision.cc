@@ -64,7 +64,7 @@ class Cnn final : public VisionNetImpl {
   VisionOutputs outputs_of(const Tensor& images) const override {
     Tensor x = images;
     for (const NormedConv& conv : convs_) {
-      x = at::max_pool2d(conv.forward(x, norm_mode()).relu(), {2, 2});
+      x = at::max_pool2d(conv.forward(x, norm_mode(), Activation::Relu), {2, 2});
     }
     return {last_.forward(x.flatten(1)), {}};
   }

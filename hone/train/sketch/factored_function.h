@@ -4,8 +4,8 @@
 #include <torch/types.h>
 
 #include "hone/core/index.h"
+#include "hone/train/nn/epilogue.h"
 #include "hone/train/nn/ops.h"
-#include "hone/train/sketch/epilogue.h"
 
 namespace hone::nn::detail {
 

@@ -12,6 +12,7 @@
 
 #include "hone/core/check.h"
 #include "hone/train/exact_scope.h"
+#include "hone/train/interop.h"
 #include "hone/train/sketch/fit.h"
 
 namespace hone::nn {

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "hone/core/index.h"
+#include "hone/train/nn/epilogue.h"
 #include "hone/train/nn/ops.h"
-#include "hone/train/sketch/epilogue.h"
 #include "hone/train/sketch/factored_function.h"
 #include "hone/train/sketch/layer_facts.h"
 #include "hone/train/sketch/sketch_signs.h"

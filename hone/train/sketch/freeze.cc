@@ -2,12 +2,13 @@
 #include "hone/train/sketch/freeze.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <functional>
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/train/device.h"
+#include "hone/train/relative_error.h"
 #include "hone/train/sketch/convert.h"
 #include "hone/train/sketch/frozen_linear.h"
 
@@ -60,18 +61,6 @@ std::vector<Form> forms_of(FactoredLinearImpl& layer, const FreezeOptions& optio
   return forms;
 }
 
-void finish(c10::Device device) {
-  if (device.is_cpu()) return;
-  c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
-}
-
-double output_error(const Tensor& got, const Tensor& want) {
-  const Tensor exact = want.to(at::kDouble);
-  const double size = exact.norm().item<double>();
-  const double error = (got.to(at::kDouble) - exact).norm().item<double>();
-  return size == 0 ? error : error / size;
-}
-
 }  // namespace
 
 FrozenChoice freeze_measured(const FactoredLinear& layer, const Tensor& sample, Measurer& measurer,
@@ -88,14 +77,14 @@ FrozenChoice freeze_measured(const FactoredLinear& layer, const Tensor& sample, 
   const auto timed_run = [&sample](auto forward) {
     return [forward, &sample] {
       forward(sample);
-      finish(sample.device());
+      synchronize(sample.device());
     };
   };
   std::vector<Contestant> contestants{
       {"unchanged", timed_run([&base](const Tensor& x) { base->forward(x); })}};
   std::vector<std::size_t> timed;
   for (std::size_t i = 0; i < forms.size(); ++i) {
-    FreezeTrial trial{forms[i].name, output_error(forms[i].forward(sample), want), {}, false, {}};
+    FreezeTrial trial{forms[i].name, relative_error(forms[i].forward(sample), want), {}, false, {}};
     if (trial.error <= options.tolerance) {
       contestants.push_back({forms[i].name, timed_run(forms[i].forward)});
       timed.push_back(i);

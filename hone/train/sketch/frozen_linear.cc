@@ -32,8 +32,7 @@ std::span<const std::byte> bytes_in(const Tensor& tensor) {
 // Panels of both matrices, and the buffers that they were made of.
 struct FrozenLinearImpl::Packed {
   kernels::PackedMatrix a, b;
-  std::array<Tensor, 4> sources;
-  std::array<std::int64_t, 4> versions{};
+  Sources sources;
 };
 
 FrozenLinearImpl::FrozenLinearImpl(const FrozenLinearOptions& options) : options_(options) {
@@ -109,16 +108,7 @@ void FrozenLinearImpl::set_factors(const Tensor& a, const Tensor& b) {
 }
 
 bool FrozenLinearImpl::is_packed() const {
-  if (!packed_) return false;
-  const std::array now = {a_.values, a_.scales, b_.values, b_.scales};
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    if (!now[i].defined()) continue;
-    if (now[i].data_ptr() != packed_->sources[i].data_ptr() ||
-        version_of(now[i]) != packed_->versions[i]) {
-      return false;
-    }
-  }
-  return true;
+  return packed_ && packed_->sources.are({a_.values, a_.scales, b_.values, b_.scales});
 }
 
 Tensor FrozenLinearImpl::multiply_packed(const Tensor& x) {
@@ -153,13 +143,7 @@ Tensor FrozenLinearImpl::multiply_packed(const Tensor& x) {
     auto fresh = std::make_shared<Packed>();
     fresh->a = pack_one(a_);
     fresh->b = pack_one(b_);
-    fresh->sources = {a_.values, a_.scales, b_.values, b_.scales};
-    for (std::size_t i = 0; i < fresh->sources.size(); ++i) {
-      Tensor& source = fresh->sources[i];
-      if (!source.defined()) continue;
-      fresh->versions[i] = version_of(source);
-      source = source.detach();
-    }
+    fresh->sources = Sources({a_.values, a_.scales, b_.values, b_.scales});
     packed_ = fresh;
   }
   const Index rows = x.size(0);

@@ -91,8 +91,4 @@ void restore_bytes(Tensor& buffer) {
   if (buffer.defined() && buffer.scalar_type() != at::kByte) buffer.set_data(buffer.to(at::kByte));
 }
 
-std::int64_t version_of(const Tensor& tensor) {
-  return tensor.is_inference() ? 0 : static_cast<std::int64_t>(tensor._version());
-}
-
 }  // namespace hone::nn

@@ -50,8 +50,4 @@ torch::Tensor draw_uniform(torch::IntArrayRef sizes, double bound, std::uint64_t
 // Converts a buffer of bytes back to u8 after Module::to() has changed its type. May be undefined.
 void restore_bytes(torch::Tensor& buffer);
 
-// Returns the number of writes to the tensor, by which layers detect that a buffer was loaded.
-// Inference tensors do not count writes.
-std::int64_t version_of(const torch::Tensor& tensor);
-
 }  // namespace hone::nn

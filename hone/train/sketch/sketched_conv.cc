@@ -13,6 +13,7 @@
 #include "hone/core/check.h"
 #include "hone/train/exact_scope.h"
 #include "hone/train/first_derivative.h"
+#include "hone/train/interop.h"
 #include "hone/train/sketch/factor_products.h"
 #include "hone/train/sketch/fit.h"
 

@@ -96,7 +96,7 @@ void check_ties(Module& model, const Layer& old, Module& replacement) {
 }
 
 void check_place(const Layer& layer) {
-  if (layer.slot != nullptr || element_of(layer) != nullptr) return;
+  if (is_replaceable(layer)) return;
   const std::string name = layer.name(), path = layer.path;
   const std::string owner =
       path == name ? "the model" : quote_name(path.substr(0, path.size() - name.size() - 1));
@@ -153,6 +153,28 @@ Snapshot snapshot(Module& model) {
     if (layer.slot != nullptr) taken.places.push_back({layer.slot, {}, layer.slot->layer()});
   }
   return taken;
+}
+
+bool is_replaceable(const Layer& layer) {
+  return layer.slot != nullptr || element_of(layer) != nullptr;
+}
+
+AnyModule content_of(const Layer& layer) {
+  return layer.slot != nullptr ? layer.slot->layer() : *element_of(layer);
+}
+
+Snapshot::Place replace_place(const Layer& layer, AnyModule replacement) {
+  check_place(layer);
+  replacement.ptr()->train(layer.module->is_training());
+  const AnyModule old = content_of(layer);
+  if (layer.slot != nullptr) {
+    layer.slot->set(std::move(replacement));
+    return {layer.slot, {}, old};
+  }
+  const AnyModule slot{Slot(std::move(replacement))};
+  slot.ptr()->train(layer.module->is_training());
+  set_element(*layer.parent->as<SequentialImpl>(), layer.name(), slot);
+  return {layer.parent, layer.name(), old};
 }
 
 void restore(const Snapshot& snapshot) {

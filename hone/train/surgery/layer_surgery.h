@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
+#include "hone/train/surgery/layer_tree.h"
 
 namespace hone::nn {
 
@@ -42,6 +43,13 @@ struct Snapshot {
   std::vector<Place> places;
 };
 Snapshot snapshot(torch::nn::Module& model);
+// Whether replace_place() can exchange the layer.
+bool is_replaceable(const Layer& layer);
+// The layer as its owner calls it. It must be replaceable.
+torch::nn::AnyModule content_of(const Layer& layer);
+// Replaces the layer at this place only, even if it is registered elsewhere, too. Returns the place
+// as it was. The layer must be replaceable.
+Snapshot::Place replace_place(const Layer& layer, torch::nn::AnyModule replacement);
 // Undoes every replace() after this snapshot of the model.
 void restore(const Snapshot& snapshot);
 

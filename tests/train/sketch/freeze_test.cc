@@ -4,47 +4,21 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "tests/support/error_of.h"
+#include "tests/train/scripted_measurer.h"
 #include "tests/train/sketch/sketch_checks.h"
 
 namespace hone::nn {
 namespace {
 
 using hone::test::refusal;
+using hone::test::ScriptedMeasurer;
 using test::relative;
 using test::seeded_normal;
 using torch::Tensor;
-
-// Says that each contestant takes the seconds of its name, within `noise` on both sides.
-class ScriptedMeasurer : public Measurer {
- public:
-  std::map<std::string, double> seconds;
-  double noise = 0;
-  std::vector<std::string> timed;
-
-  Measurement measure(std::span<const Contestant> contestants, const MeasureOptions&) override {
-    Measurement out;
-    for (const Contestant& contestant : contestants) {
-      contestant.run();
-      out.names.push_back(contestant.name);
-    }
-    timed = out.names;
-    return out;
-  }
-  Spread spread(std::span<const double>) const override { return {}; }
-  RatioInterval speedup(const Measurement& measurement, Index impl, Index against) const override {
-    const auto at = [&](Index i) {
-      const auto found = seconds.find(measurement.names[static_cast<std::size_t>(i)]);
-      return found == seconds.end() ? 1.0 : found->second;
-    };
-    const double ratio = at(against) / at(impl);
-    return {ratio, ratio * (1 - noise), ratio * (1 + noise)};
-  }
-};
 
 FactoredLinear gelu_layer(Index rank) {
   FactoredLinearOptions options;

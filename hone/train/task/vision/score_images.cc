@@ -8,28 +8,18 @@
 
 #include "hone/core/check.h"
 #include "hone/train/device.h"
+#include "hone/train/surgery/evaluation_scope.h"
 #include "hone/train/task/vision/prefetcher.h"
 
 namespace hone::task {
 namespace {
-
-class EvaluationMode {
- public:
-  explicit EvaluationMode(nn::VisionNetImpl& model) : model_(model) { model_.eval(); }
-  ~EvaluationMode() { model_.train(); }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  nn::VisionNetImpl& model_;
-};
 
 // Calls take(first sample, images, labels) batch by batch with the model in evaluation mode.
 template <class Take>
 void for_each_batch(nn::VisionNet& model, const ImageBatches& batches, const ScoreOptions& options,
                     const Take& take) {
   const torch::NoGradGuard no_grad;
-  const EvaluationMode evaluation(*model);
+  const nn::EvaluationScope evaluation(*model);
   Prefetcher prefetcher(batches, options.workers, options.prefetch, options.count);
   for (Index first = 0; first < options.count; first += options.batch) {
     const Index count = std::min(options.batch, options.count - first);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/train/sketch/epilogue.h"
+#include "hone/train/nn/epilogue.h"
 
 #include <ATen/ATen.h>
 
@@ -33,6 +33,10 @@ Tensor activate(Activation activation, const Tensor& z, bool wants_grad) {
       return at::gelu_out(y, z, "tanh");
     case Activation::Silu:
       return at::silu_out(y, z);
+    case Activation::Sigmoid:
+      return at::sigmoid_out(y, z);
+    case Activation::Tanh:
+      return at::tanh_out(y, z);
   }
   fail_argument("Epilogue", "No such activation.");
 }
@@ -49,6 +53,10 @@ Tensor activated(Activation activation, const Tensor& z) {
       return at::gelu(z, "tanh");
     case Activation::Silu:
       return at::silu(z);
+    case Activation::Sigmoid:
+      return at::sigmoid(z);
+    case Activation::Tanh:
+      return at::tanh(z);
   }
   fail_argument("Epilogue", "No such activation.");
 }
@@ -65,6 +73,10 @@ Tensor activate_backward(Activation activation, const Tensor& grad, const Tensor
       return at::gelu_backward(grad, saved, "tanh");
     case Activation::Silu:
       return at::silu_backward(grad, saved);
+    case Activation::Sigmoid:
+      return at::sigmoid_backward(grad, saved.sigmoid());
+    case Activation::Tanh:
+      return at::tanh_backward(grad, saved.tanh());
   }
   fail_argument("Epilogue", "No such activation.");
 }

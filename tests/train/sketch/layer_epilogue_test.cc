@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations and dropout inside a factored layer, against LibTorch's separate operators.
-#include "hone/train/sketch/epilogue.h"
+#include "hone/train/nn/epilogue.h"
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -44,6 +44,10 @@ Tensor separate(Activation activation, const Tensor& z) {
       return z * 0.5 * (1 + at::tanh(std::sqrt(2 / std::numbers::pi) * (z + 0.044715 * z.pow(3))));
     case Activation::Silu:
       return z / (1 + at::exp(-z));
+    case Activation::Sigmoid:
+      return 1 / (1 + at::exp(-z));
+    case Activation::Tanh:
+      return 1 - 2 / (at::exp(2 * z) + 1);
   }
   return {};
 }
@@ -96,7 +100,8 @@ TEST_P(FusedEpilogue, is_the_activation_alone_in_evaluation) {
 
 INSTANTIATE_TEST_SUITE_P(All, FusedEpilogue,
                          testing::Values(Activation::None, Activation::Relu, Activation::Gelu,
-                                         Activation::GeluTanh, Activation::Silu));
+                                         Activation::GeluTanh, Activation::Silu,
+                                         Activation::Sigmoid, Activation::Tanh));
 
 TEST(Dropout, keeps_the_elements_whose_philox_words_reach_the_rate) {
   constexpr std::uint64_t kKey = 0x123456789abcdef0u;

@@ -7,7 +7,8 @@
 
 namespace hone::nn {
 
-enum class Activation { None, Relu, Gelu, GeluTanh, Silu };  // Gelu by erf, GeluTanh by tanh
+// Gelu by erf, GeluTanh by tanh.
+enum class Activation { None, Relu, Gelu, GeluTanh, Silu, Sigmoid, Tanh };
 
 // The operations after a layer's product: y = dropout(activation(product + bias)). Dropout applies
 // in training mode only.
