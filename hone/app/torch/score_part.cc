@@ -8,6 +8,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
+#include "hone/train/fuse/fuse.h"
 
 namespace hone::app {
 namespace {
@@ -23,6 +24,7 @@ Index score_batch(const nn::VisionSpec& spec) {
 
 task::ImageScores score_part(task::VisionModel& model, const std::filesystem::path& folder,
                              const data::ImagePart& part, const std::stop_token& stop) {
+  nn::fuse_unmeasured(*model.net);
   const task::ImageBatches batches(part, model.image_shape(), model.stats, /*seed=*/0, model.cut());
   Progress progress("classifying", part.size(), "images");
   task::ImageScores scores = task::gather_scores(

@@ -14,8 +14,9 @@ namespace hone::app {
 Index score_batch(const nn::VisionSpec& spec);
 
 // Scores every image of a part with the classifier, in the order of the part, and shows progress on
-// stderr. Throws Error{Cancelled} soon after `stop` (may be null) becomes true. Throws
-// Error{CorruptFile}, which names `folder`, the folder of the model, if logits are not finite.
+// stderr. Fuses the model for inference (nn::fuse_unmeasured). Throws Error{Cancelled} soon after
+// `stop` (may be null) becomes true. Throws Error{CorruptFile}, which names `folder`, the folder of
+// the model, if logits are not finite.
 task::ImageScores score_part(task::VisionModel& model, const std::filesystem::path& folder,
                              const data::ImagePart& part, const std::stop_token& stop);
 
