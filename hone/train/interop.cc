@@ -137,14 +137,16 @@ Executor& libtorch_executor() {
   return executor;
 }
 
-Sources::Sources(const std::vector<at::Tensor>& tensors) {
+void Sources::set(at::TensorList tensors) {
+  tensors_.clear();
+  versions_.clear();
   for (const at::Tensor& tensor : tensors) {
     tensors_.push_back(tensor.defined() ? tensor.detach() : tensor);
     versions_.push_back(tensor.defined() ? version_of(tensor) : 0);
   }
 }
 
-bool Sources::are(const std::vector<at::Tensor>& tensors) const {
+bool Sources::are(at::TensorList tensors) const {
   if (tensors.size() != tensors_.size()) return false;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].defined() != tensors_[i].defined()) return false;

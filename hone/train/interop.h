@@ -44,10 +44,9 @@ inline std::int64_t version_of(const at::Tensor& tensor) {
 // Tensors that something was computed from, some of which may be undefined.
 class Sources {
  public:
-  Sources() = default;
-  explicit Sources(const std::vector<at::Tensor>& tensors);
+  void set(at::TensorList tensors);
   // Whether these are the same tensors, and none was written to since.
-  bool are(const std::vector<at::Tensor>& tensors) const;
+  bool are(at::TensorList tensors) const;
 
  private:
   std::vector<at::Tensor> tensors_;  // kept, so that no other tensor gets their memory

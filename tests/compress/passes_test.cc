@@ -179,7 +179,7 @@ TEST_F(Passes, are_forecast_near_what_they_make) {
   }
 }
 
-// Before anything is measured, so that nobody waits for it.
+// A budget that cannot be met is refused before the long measurement.
 TEST_F(Passes, budgets_below_the_smallest_formats_are_refused_at_once) {
   recipe_.passes = {QuantizePass{}};
   recipe_.allocate.formats = {"int3:g16", "int8:row"};

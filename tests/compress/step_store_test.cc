@@ -151,8 +151,8 @@ TEST_F(Steps, keep_what_gates_decided) {
   EXPECT_EQ(second.passes[0].speedup.ratio, first.passes[0].speedup.ratio);
 }
 
-// A flipped bit in a weight would be nobody's error otherwise. A file with a hash was complete, so
-// another program has written it if it cannot be read.
+// A flipped bit in a weight is found by the hash alone. If the hash matches and the file still
+// cannot be read, it is not a step.
 TEST_F(Steps, that_are_damaged_are_made_again_or_refused_by_name) {
   StepStore store(steps(), "run");
   Recipe recipe;

@@ -18,6 +18,7 @@
 #include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
 #include "hone/core/machine/trace.h"
+#include "hone/core/names.h"
 #include "hone/core/progress.h"
 #include "hone/core/text_format.h"
 #include "hone/core/version.h"
@@ -179,9 +180,7 @@ std::vector<std::string> formats_of(const compress::Recipe& recipe) {
 
 // A GGUF would hold other formats as f16.
 void check_gguf_formats(const compress::Recipe& recipe, const std::string& where) {
-  std::string known;
-  for (const std::string_view name : compress::gguf_format_names())
-    known += concat(known.empty() ? "" : ", ", name);
+  const std::string known = join_names(compress::gguf_format_names());
   for (const std::string& name : formats_of(recipe)) {
     const bool fits =
         compress::find_gguf_format(compress::parse_weight_format(name)->name()) != nullptr;

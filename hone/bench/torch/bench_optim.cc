@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/torch/bench_optim.h"
 
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-
 #include <charconv>
 #include <utility>
 
@@ -101,7 +99,7 @@ std::function<void()> wait_after(std::function<void()> step, c10::Device device)
   if (device.is_cpu()) return step;
   return [step = std::move(step), device] {
     step();
-    c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
+    synchronize(device);
   };
 }
 

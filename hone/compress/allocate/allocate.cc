@@ -2,7 +2,6 @@
 #include "hone/compress/allocate/allocate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <variant>
 
@@ -38,12 +37,8 @@ Totals totals_of(const Model& model, const std::vector<MatrixGroup>& groups) {
 Index least_bytes(const StoredMatrix& matrix, const std::vector<std::string>& formats) {
   Index least = matrix.stored_bytes();
   for (const std::string& name : formats) {
-    const auto format = format_for_columns(parse_weight_format(name), matrix.cols);
-    if (!format->takes(matrix.cols)) continue;
-    const double bits = format->bits_per_weight(matrix.rows, matrix.cols);
-    const auto bytes = static_cast<Index>(
-        std::ceil(bits / 8 * static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols)));
-    least = std::min(least, bytes);
+    const auto format = shrinking_format(matrix, name);
+    if (format != nullptr) least = std::min(least, bytes_in(*format, matrix));
   }
   return least;
 }

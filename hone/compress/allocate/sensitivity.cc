@@ -9,6 +9,7 @@
 #include "hone/compress/allocate/divergence.h"
 #include "hone/compress/method/gptq.h"
 #include "hone/compress/method/layer_pass.h"
+#include "hone/compress/method/round.h"
 #include "hone/core/check.h"
 #include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
@@ -22,12 +23,6 @@ using FormatPointer = std::shared_ptr<const WeightFormat>;
 
 constexpr Index kMeasuredRows = 64;
 constexpr double kProbeBits = 4.5;
-
-// The format that a matrix would get; null if it cannot or would not become smaller.
-FormatPointer format_on(const StoredMatrix& matrix, const std::string& name) {
-  const FormatPointer format = format_for_columns(parse_weight_format(name), matrix.cols);
-  return format->takes(matrix.cols) && would_shrink(matrix, *format) ? format : nullptr;
-}
 
 // The format whose bits are nearest to the probe's.
 const std::string& probe_of(const std::vector<FormatCost>& costs) {
@@ -87,14 +82,12 @@ std::vector<FormatCost> SensitivityRun::costs_of(const std::vector<std::string>&
     bool fits = true, is_same = true;
     for (const std::string& tensor : tensors) {
       const StoredMatrix& matrix = model_.tensor(tensor).matrix;
-      const FormatPointer format = format_on(matrix, name);
+      const FormatPointer format = shrinking_format(matrix, name);
       if ((fits = format != nullptr); !fits) break;
       real += concat(format->name(), " ");
       is_same = is_same && real.starts_with(format->name() + " ");
       if (is_same) cost.format = format->name();
-      cost.bytes += static_cast<Index>(std::ceil(format->bits_per_weight(matrix.rows, matrix.cols) /
-                                                 8 * static_cast<double>(matrix.rows) *
-                                                 static_cast<double>(matrix.cols)));
+      cost.bytes += bytes_in(*format, matrix);
     }
     if (!fits || std::ranges::find(seen, real) != seen.end()) continue;
     if (!is_same) cost.format = name;
@@ -112,7 +105,7 @@ Model SensitivityRun::with(const std::vector<std::string>& tensors, const std::s
     const StoredMatrix& stored = model_.tensor(name).matrix;
     const std::vector<float> values = values_of(stored);
     const WeightMatrix matrix{values, stored.rows, stored.cols, name};
-    const FormatPointer own = format_for(format_on(stored, format), matrix);
+    const FormatPointer own = format_for(shrinking_format(stored, format), matrix);
     const auto scales = fit_matrix(*own, matrix, importance, {}, context_.executor);
     changed.replace(model_.index_of(name), round_matrix(*own, matrix, scales, context_.executor),
                     true);
@@ -144,7 +137,7 @@ void SensitivityRun::measure_outputs(LayerGroup& own, const kernels::Gram& gram)
     };
     for (std::size_t f = 0; f < own.errors.size(); ++f) {
       const std::string& format = own.group.costs[f].format;
-      const FormatPointer codes = format_for(format_on(stored, format), matrix);
+      const FormatPointer codes = format_for(shrinking_format(stored, format), matrix);
       const auto scales = fit_matrix(*codes, matrix, own.importance, {}, context_.executor);
       own.errors[f] +=
           error_of(round_with_feedback(*codes, matrix, scales, feedback, context_.executor));

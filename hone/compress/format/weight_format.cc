@@ -2,6 +2,7 @@
 #include "hone/compress/format/weight_format.h"
 
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 
 namespace hone::compress {
 
@@ -28,10 +29,8 @@ std::shared_ptr<const WeightFormat> parse_weight_format(std::string_view name) {
 }
 
 std::string weight_format_forms() {
-  std::string forms =
-      "int<2-8> or log<2-8>:<row|tensor|gN>[:sym|:asym][:f32|:f16], N a multiple of 16";
-  for (const std::string_view name : gguf_format_names()) forms += concat(", ", name);
-  return forms;
+  return concat("int<2-8> or log<2-8>:<row|tensor|gN>[:sym|:asym][:f32|:f16], N a multiple of 16, ",
+                join_names(gguf_format_names()));
 }
 
 }  // namespace hone::compress

@@ -79,6 +79,18 @@ bool would_shrink(const StoredMatrix& matrix, const WeightFormat& format) {
   return format.bits_per_weight(matrix.rows, matrix.cols) < bits_of(matrix);
 }
 
+std::shared_ptr<const WeightFormat> shrinking_format(const StoredMatrix& matrix,
+                                                     std::string_view name) {
+  auto format = format_for_columns(parse_weight_format(name), matrix.cols);
+  return format->takes(matrix.cols) && would_shrink(matrix, *format) ? format : nullptr;
+}
+
+Index bytes_in(const WeightFormat& format, const StoredMatrix& matrix) {
+  return static_cast<Index>(std::ceil(format.bits_per_weight(matrix.rows, matrix.cols) / 8 *
+                                      static_cast<double>(matrix.rows) *
+                                      static_cast<double>(matrix.cols)));
+}
+
 std::vector<float> values_of(const StoredMatrix& matrix) {
   std::vector<float> values(static_cast<std::size_t>(matrix.rows * matrix.cols));
   decode(matrix, values);

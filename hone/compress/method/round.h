@@ -29,6 +29,11 @@ std::shared_ptr<const WeightFormat> format_for_columns(std::shared_ptr<const Wei
 double bits_of(const StoredMatrix& matrix);  // per weight, as stored
 // Whether the matrix would have fewer bits in the format.
 bool would_shrink(const StoredMatrix& matrix, const WeightFormat& format);
+// The format that the matrix would get for this name; null if it cannot or would not shrink.
+std::shared_ptr<const WeightFormat> shrinking_format(const StoredMatrix& matrix,
+                                                     std::string_view name);
+// The bytes of the matrix in the format.
+Index bytes_in(const WeightFormat& format, const StoredMatrix& matrix);
 // All values [rows, cols].
 std::vector<float> values_of(const StoredMatrix& matrix);
 

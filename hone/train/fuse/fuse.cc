@@ -7,8 +7,6 @@
 #include <array>
 #include <functional>
 #include <map>
-#include <memory>
-#include <optional>
 #include <utility>
 
 #include "hone/core/check.h"

@@ -32,11 +32,6 @@ Impl* exactly(const Layer& layer) {
   return typeid(*layer.module) == typeid(Impl) ? layer.module->as<Impl>() : nullptr;
 }
 
-torch::nn::LinearImpl* linear_of(const Layer& layer) {
-  if (auto* const own = exactly<LinearImpl>(layer)) return own;
-  return exactly<torch::nn::LinearImpl>(layer);
-}
-
 struct NamedActivation {
   Activation kind = Activation::None;
   std::string name;
@@ -52,20 +47,23 @@ std::optional<NamedActivation> activation_of(const Layer& layer) {
   return {{by_tanh ? Activation::GeluTanh : Activation::Gelu, "gelu"}};
 }
 
-// The layers of a Sequential.
+// Layers that a Sequential calls one after the other.
 using Row = std::vector<Layer>;
 
 // Puts `fused` in the place of the first layer, and nothing in that of the others.
-void bind_replacement(FusionSite& site, std::span<const Layer> layers,
-                      const std::vector<AnyModule>& separate, AnyModule fused) {
+void bind_replacement(FusionSite& site, std::span<const Layer> layers, const AnyModule& fused) {
   site.operators = static_cast<Index>(layers.size());
-  for (const Layer& layer : layers) site.layers.push_back(layer.path);
-  site.separate = [chain = std::vector<AnyModule>(separate)](Tensor x) mutable {
+  std::vector<AnyModule> separate;
+  for (const Layer& layer : layers) {
+    site.layers.push_back(layer.path);
+    separate.push_back(content_of(layer));
+  }
+  site.separate = [chain = std::move(separate)](Tensor x) mutable {
     for (AnyModule& layer : chain) x = layer.forward(x);
     return x;
   };
   if (fused.is_empty()) return;
-  site.fused = [fused](const Tensor& x) mutable { return fused.forward(x); };
+  site.fused = [fused = AnyModule(fused)](const Tensor& x) mutable { return fused.forward(x); };
   const auto old = std::make_shared<Snapshot>();
   site.apply = [old, fused, places = Row(layers.begin(), layers.end())] {
     old->places = {replace_place(places.front(), fused)};
@@ -76,20 +74,13 @@ void bind_replacement(FusionSite& site, std::span<const Layer> layers,
   site.undo = [old] { restore(*old); };
 }
 
-std::vector<AnyModule> modules_of(std::span<const Layer> layers) {
-  std::vector<AnyModule> out;
-  for (const Layer& layer : layers) out.push_back(content_of(layer));
-  return out;
-}
-
 std::optional<FusionSite> match_linear(std::span<const Layer> row) {
-  const auto* const linear = linear_of(row[0]);
+  const auto* const linear = exact_linear(*row[0].module);
   if (linear == nullptr || row.size() < 2) return std::nullopt;
   const auto activation = activation_of(row[1]);
   if (!activation) return std::nullopt;
   FusionSite site{.pattern = "linear_" + activation->name};
-  bind_replacement(site, row.first(2), modules_of(row.first(2)),
-                   AnyModule(FusedLinear(*linear, activation->kind)));
+  bind_replacement(site, row.first(2), AnyModule(FusedLinear(*linear, activation->kind)));
   return site;
 }
 
@@ -134,7 +125,7 @@ std::optional<FusionSite> match_conv(std::span<const Layer> row) {
         FusedConv2dOptions{.geometry = conv_geometry(*conv),
                            .activation = activation ? activation->kind : Activation::None}));
   }
-  bind_replacement(site, layers, modules_of(layers), std::move(fused));
+  bind_replacement(site, layers, fused);
   return site;
 }
 

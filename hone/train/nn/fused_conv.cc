@@ -55,7 +55,7 @@ Tensor FusedConv2dImpl::forward_add(const Tensor& x, const Tensor& residual) {
   const at::NoGradGuard no_grad;
   if (!sources_.are({weight_})) {
     packed_ = onednn::packed(weight_.contiguous(), options_.geometry, x.sizes());
-    sources_ = Sources({weight_});
+    sources_.set({weight_});
   }
   const Tensor added =
       residual.defined() ? residual.contiguous(at::MemoryFormat::ChannelsLast) : residual;

@@ -64,7 +64,7 @@ TensorSource new_tensors(std::uint64_t seed) {
 // The folded convolution of a layer, made again where weights or statistics were written to.
 class FoldedNorm {
  public:
-  // Returns null if the content of the Slot is no convolution that can be folded.
+  // Returns null unless the Slot holds a convolution that can be folded.
   FusedConv2dImpl* of(const NormedConv& normed, Activation activation) {
     const auto* const conv = normed.conv->layer().ptr()->as<torch::nn::Conv2dImpl>();
     if (conv == nullptr || !obstacle_to_fusing(*conv).empty()) return nullptr;
@@ -83,7 +83,7 @@ class FoldedNorm {
                          .shift = normed.shift,
                          .eps = kNormEps}),
         FusedConv2dOptions{.geometry = conv_geometry(*conv), .activation = activation});
-    sources_ = Sources(now);
+    sources_.set(now);
     return fused_.get();
   }
 

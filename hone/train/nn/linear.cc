@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <typeinfo>
+
 namespace hone::nn {
 
 using torch::Tensor;
@@ -31,6 +33,12 @@ std::shared_ptr<torch::nn::Module> LinearImpl::clone(
   take(bias, copy->bias);
   copy->train(is_training());
   return copy;
+}
+
+torch::nn::LinearImpl* exact_linear(torch::nn::Module& module) {
+  const bool is_exact =
+      typeid(module) == typeid(LinearImpl) || typeid(module) == typeid(torch::nn::LinearImpl);
+  return is_exact ? module.as<torch::nn::LinearImpl>() : nullptr;
 }
 
 }  // namespace hone::nn

@@ -30,4 +30,8 @@ class LinearImpl final : public torch::nn::LinearImpl {
 };
 TORCH_MODULE(Linear);
 
+// The module if it is a torch::nn::Linear or an nn::Linear; null for other classes, also for those
+// that derive from them and may compute something else.
+torch::nn::LinearImpl* exact_linear(torch::nn::Module& module);
+
 }  // namespace hone::nn

@@ -5,21 +5,20 @@
 
 #include "hone/core/check.h"
 #include "hone/train/nn/fused_linear.h"
+#include "hone/train/nn/linear.h"
 #include "hone/train/surgery/slot.h"
 
 namespace hone::nn {
 namespace {
 
 using torch::Tensor;
-using torch::nn::AnyModule;
 
 // The linear layer that comes last and that the sum can join; null if there is none.
 torch::nn::LinearImpl* last_linear(torch::nn::SequentialImpl& layers) {
   if (layers.is_empty()) return nullptr;
   torch::nn::Module* last = layers.ptr(layers.size() - 1).get();
   if (auto* const slot = last->as<SlotImpl>()) last = slot->layer().ptr().get();
-  return typeid(*last) == typeid(torch::nn::LinearImpl) ? last->as<torch::nn::LinearImpl>()
-                                                        : nullptr;
+  return exact_linear(*last);
 }
 
 }  // namespace

@@ -12,7 +12,6 @@
 
 #include "hone/core/check.h"
 #include "hone/train/exact_scope.h"
-#include "hone/train/interop.h"
 #include "hone/train/sketch/fit.h"
 
 namespace hone::nn {
@@ -125,8 +124,7 @@ bool FactoredLinearImpl::is_assembled() const {
       !has_memory_of(second_, rows_.b.narrow(0, rows_.second_at, 1))) {
     return false;
   }
-  return !is_sketched() || (sign_source().data_ptr() == seen_sketch_.data_ptr() &&
-                            version_of(sign_source()) == seen_version_);
+  return !is_sketched() || seen_signs_.are({sign_source()});
 }
 
 // The recipe that a loader may have replaced.
@@ -139,8 +137,7 @@ void FactoredLinearImpl::read_recipe() {
   options_.terms = recipe.terms;
   restore_bytes(sketch_);
   restore_bytes(signs_);
-  seen_sketch_ = sign_source().detach();
-  seen_version_ = version_of(sign_source());
+  seen_signs_.set({sign_source()});
 }
 
 void FactoredLinearImpl::assemble() {

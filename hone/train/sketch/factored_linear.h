@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hone/core/index.h"
+#include "hone/train/interop.h"
 #include "hone/train/nn/epilogue.h"
 #include "hone/train/nn/ops.h"
 #include "hone/train/sketch/factored_function.h"
@@ -125,8 +126,7 @@ class FactoredLinearImpl : public torch::nn::Cloneable<FactoredLinearImpl> {
   FactoredLinearOptions options_;
   torch::Tensor first_, second_, bias_, sketch_, signs_;
   detail::FactorRows rows_;
-  torch::Tensor seen_sketch_;  // the signs in rows_
-  std::int64_t seen_version_ = 0;
+  Sources seen_signs_;  // in rows_
 };
 TORCH_MODULE(FactoredLinear);
 

@@ -143,7 +143,7 @@ Tensor FrozenLinearImpl::multiply_packed(const Tensor& x) {
     auto fresh = std::make_shared<Packed>();
     fresh->a = pack_one(a_);
     fresh->b = pack_one(b_);
-    fresh->sources = Sources({a_.values, a_.scales, b_.values, b_.scales});
+    fresh->sources.set({a_.values, a_.scales, b_.values, b_.scales});
     packed_ = fresh;
   }
   const Index rows = x.size(0);

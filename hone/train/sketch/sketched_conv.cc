@@ -13,7 +13,6 @@
 #include "hone/core/check.h"
 #include "hone/train/exact_scope.h"
 #include "hone/train/first_derivative.h"
-#include "hone/train/interop.h"
 #include "hone/train/sketch/factor_products.h"
 #include "hone/train/sketch/fit.h"
 
@@ -226,8 +225,7 @@ SketchedConv2dImpl::SketchedConv2dImpl(Quiet, const SketchedConv2dOptions& optio
 const Tensor& SketchedConv2dImpl::mixing() {
   if (!is_sketched()) return second_;
   if (mixing_.defined() && mixing_.scalar_type() == first_.scalar_type() &&
-      mixing_.device() == first_.device() && sign_source().data_ptr() == seen_sketch_.data_ptr() &&
-      version_of(sign_source()) == seen_version_) {
+      mixing_.device() == first_.device() && seen_signs_.are({sign_source()})) {
     return mixing_;
   }
   const c10::InferenceMode no_inference(false);
@@ -240,8 +238,7 @@ const Tensor& SketchedConv2dImpl::mixing() {
   options_.terms = recipe.terms;
   restore_bytes(sketch_);
   restore_bytes(signs_);
-  seen_sketch_ = sign_source().detach();
-  seen_version_ = version_of(sign_source());
+  seen_signs_.set({sign_source()});
   const double sum = 2.0 * static_cast<double>(options_.terms);
   mixing_ = (fixed_signs().t() / sum)
                 .contiguous()

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "hone/core/index.h"
+#include "hone/train/interop.h"
 #include "hone/train/sketch/convert.h"
 
 namespace hone::nn {
@@ -106,8 +107,8 @@ class SketchedConv2dImpl : public torch::nn::Cloneable<SketchedConv2dImpl> {
 
   SketchedConv2dOptions options_;
   torch::Tensor first_, second_, bias_, sketch_, signs_;
-  torch::Tensor mixing_, seen_sketch_;
-  std::int64_t seen_version_ = 0;
+  torch::Tensor mixing_;
+  Sources seen_signs_;  // in mixing_
 };
 TORCH_MODULE(SketchedConv2d);
 

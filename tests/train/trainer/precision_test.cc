@@ -404,16 +404,16 @@ TEST(TrainerPrecision, a_checkpoint_with_a_scale_wants_one) {
 
 TEST(MovingAverages, are_what_is_validated_and_swap_back_bit_for_bit) {
   constexpr double kDecay = 0.9;
-  constexpr Index kSteps = 200;
+  constexpr Index kManySteps = 200;
   const TemporaryFolder folder;
   Chase task;
   optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
-  TrainerOptions options = options_in(folder, kSteps);
+  TrainerOptions options = options_in(folder, kManySteps);
   options.ema_decay = kDecay;
   fit(options, task, optimizer);
   // fp64, the average beginning as a copy before the first step.
   double w = 0, average = 0;
-  for (Index step = 0; step < kSteps; ++step) {
+  for (Index step = 0; step < kManySteps; ++step) {
     w -= 0.5 * (w - static_cast<double>(step + 1));
     const auto t = static_cast<double>(step);
     const double decay = std::min(kDecay, (1 + t) / (10 + t));
