@@ -157,7 +157,12 @@ std::vector<FusionSite> fusion_sites(Module& model) {
     if (module.as<torch::nn::SequentialImpl>() != nullptr) {
       Row row;
       for (const Layer& layer : layers) {
-        if (layer.parent == &module && is_replaceable(layer)) row.push_back(layer);
+        if (layer.parent != &module) continue;
+        if (is_replaceable(layer)) {
+          row.push_back(layer);
+        } else {  // what stays in its place separates its neighbors
+          match_row(std::exchange(row, {}), sites);
+        }
       }
       match_row(row, sites);
     }

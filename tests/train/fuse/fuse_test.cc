@@ -207,6 +207,9 @@ TEST_F(Fuse, finds_nothing_that_is_no_match) {
   EXPECT_THAT(patterns_of(*subclass), ElementsAre());
   Sequential dropout(torch::nn::Linear(4, 4), torch::nn::Dropout(0.5), torch::nn::ReLU());
   EXPECT_THAT(patterns_of(*dropout), ElementsAre());
+  Sequential moved(torch::nn::Linear(4, 4), torch::nn::Tanh(), torch::nn::ReLU());
+  moved->replace_module("1", torch::nn::Dropout(0.5));  // what is called stays between the two
+  EXPECT_THAT(patterns_of(*moved), ElementsAre());
   Sequential alone(torch::nn::Linear(4, 4));
   EXPECT_THAT(patterns_of(*alone), ElementsAre());
 }
