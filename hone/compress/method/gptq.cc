@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "hone/compress/method/select.h"
 #include "hone/core/check.h"
@@ -272,6 +273,27 @@ double relative_output_error(const WeightMatrix& matrix, const StoredMatrix& sto
   }
   const double size = feedback.output_error(weights, executor);
   return size > 0 ? feedback.output_error(errors, executor) / size : 0;
+}
+
+Encoding encode_matrix(const WeightFormat& format, const WeightMatrix& matrix,
+                       const FitOptions& options, const kernels::Gram* inputs,
+                       const ErrorFeedback* feedback, Executor& executor) {
+  Encoding out;
+  out.algorithm = inputs != nullptr ? "importance" : "rtn";
+  const std::vector<float> importance =
+      inputs != nullptr ? importance_of(*inputs) : std::vector<float>();
+  out.scales = fit_matrix(format, matrix, importance, options, executor);
+  out.matrix = round_matrix(format, matrix, out.scales, executor);
+  if (feedback == nullptr) return out;
+  EncodedMatrix fed = round_with_feedback(format, matrix, out.scales, *feedback, executor);
+  const double fed_error = relative_output_error(matrix, fed.stored, *feedback, executor);
+  out.rounded_error = relative_output_error(matrix, out.matrix.stored, *feedback, executor);
+  out.best_error = std::min(out.rounded_error, fed_error);
+  if (fed_error < out.rounded_error) {
+    out.matrix = std::move(fed);
+    out.algorithm = "gptq";
+  }
+  return out;
 }
 
 }  // namespace hone::compress

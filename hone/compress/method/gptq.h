@@ -69,4 +69,18 @@ std::vector<float> prune_with_feedback(const WeightMatrix& matrix, double sparsi
 double relative_output_error(const WeightMatrix& matrix, const StoredMatrix& stored,
                              const ErrorFeedback& feedback, Executor& executor);
 
+// A matrix in codes, and how they were chosen.
+struct Encoding {
+  EncodedMatrix matrix;
+  std::vector<BlockScales> scales;
+  std::string_view algorithm;                // "rtn", "importance" or "gptq"
+  double rounded_error = 0, best_error = 0;  // of outputs, with `feedback`: rounded, and as chosen
+};
+
+// Rounds with scales that weigh columns by `inputs`, if it is not null; with error feedback, if
+// `feedback` is not null, unless plain rounding has the smaller error of outputs.
+Encoding encode_matrix(const WeightFormat& format, const WeightMatrix& matrix,
+                       const FitOptions& options, const kernels::Gram* inputs,
+                       const ErrorFeedback* feedback, Executor& executor);
+
 }  // namespace hone::compress

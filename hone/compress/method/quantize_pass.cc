@@ -155,41 +155,27 @@ void RoundPass::plan(std::vector<PlannedMatrix>& matrices, const model_io::Archi
   }
 }
 
-// With error feedback, unless plain rounding has the smaller error of outputs.
 EncodedMatrix RoundPass::encode(const WeightFormat& format, const WeightMatrix& matrix,
                                 const MatrixInputs& inputs, Context& context,
                                 Json& evidence) const {
-  const std::vector<float> importance =
-      inputs.gram != nullptr ? importance_of(*inputs.gram) : std::vector<float>();
-  const std::vector<BlockScales> scales =
-      fit_matrix(format, matrix, importance,
-                 {.clip = options_.clip, .percentile = options_.percentile}, context.executor);
-  EncodedMatrix rounded = round_matrix(format, matrix, scales, context.executor);
-  std::string algorithm = inputs.gram != nullptr ? "importance" : "rtn";
+  Encoding encoding =
+      encode_matrix(format, matrix, {.clip = options_.clip, .percentile = options_.percentile},
+                    inputs.gram, inputs.feedback, context.executor);
+  EncodedMatrix& rounded = encoding.matrix;
   if (inputs.feedback != nullptr) {
-    EncodedMatrix fed =
-        round_with_feedback(format, matrix, scales, *inputs.feedback, context.executor);
-    const auto error_of = [&](const EncodedMatrix& one) {
-      return relative_output_error(matrix, one.stored, *inputs.feedback, context.executor);
-    };
-    const double plain = error_of(rounded), better = error_of(fed);
-    evidence["output_error_rounded"] = plain;
-    evidence["output_error"] = std::min(plain, better);
+    evidence["output_error_rounded"] = encoding.rounded_error;
+    evidence["output_error"] = encoding.best_error;
     evidence["damping"] = inputs.feedback->damping();
-    if (better < plain) {
-      rounded = std::move(fed);
-      algorithm = "gptq";
-    }
   }
   const double bits = format.bits_per_weight(matrix.rows, matrix.cols);
   const double sqnr = signal_to_noise_db(matrix, rounded.stored);
   constexpr double kDbPerBit = 6.020599913279624;  // 10 log10 4: the bound of a Gaussian source
-  evidence["algorithm"] = algorithm;
+  evidence["algorithm"] = encoding.algorithm;
   evidence["bits_per_weight"] = bits;
   evidence["sqnr_db"] = sqnr;
   evidence["rate_distortion_db"] = kDbPerBit * bits;
-  evidence["code_entropy"] = code_entropy(format, matrix, scales, rounded.stored);
-  return rounded;
+  evidence["code_entropy"] = code_entropy(format, matrix, encoding.scales, rounded.stored);
+  return std::move(rounded);
 }
 
 void RoundPass::change_matrix(Model& model, Index at, const MatrixInputs& inputs, Context& context,

@@ -101,7 +101,7 @@ class Fusion {
       return match.separate_ms - match.fused_ms;
     });
     for (const auto& module : model_.module().modules()) {
-      if (module->as<SlotImpl>() == nullptr) ++report.total_modules;
+      if (dynamic_cast<TransparentHolder*>(module.get()) == nullptr) ++report.total_modules;
     }
     report.fusable_modules = report.linear_relu_pairs + report.conv_bn_pairs;
     report.fusion_potential =

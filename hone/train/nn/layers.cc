@@ -12,6 +12,7 @@
 #include "hone/core/check.h"
 #include "hone/train/nn/fused_conv.h"
 #include "hone/train/nn/init.h"
+#include "hone/train/nn/linear.h"
 #include "hone/train/random_state.h"
 
 namespace hone::nn {
@@ -20,26 +21,6 @@ namespace {
 using torch::Tensor;
 
 constexpr double kNormEps = 1e-5, kBatchMomentum = 0.1;
-
-namespace dense {
-
-// at::linear is one operator to autocast, which casts its weight once for all uses; the sum of
-// torch::nn::Linear is one of a transposed weight, which it casts for each.
-class LinearImpl final : public torch::nn::LinearImpl {
- public:
-  using torch::nn::LinearImpl::LinearImpl;
-  explicit LinearImpl(const torch::nn::LinearImpl& same) : torch::nn::LinearImpl(same) {}
-
-  Tensor forward(const Tensor& x) { return at::linear(x, weight, bias); }
-
-  std::shared_ptr<torch::nn::Module> clone(
-      const std::optional<torch::Device>& device) const override {
-    const auto copy = torch::nn::LinearImpl::clone(device);
-    return std::make_shared<LinearImpl>(dynamic_cast<const torch::nn::LinearImpl&>(*copy));
-  }
-};
-
-}  // namespace dense
 
 // A layer of LibTorch as it is made: with weights that are drawn, and are to be replaced. It is of
 // the smallest size, so that this takes no time, and draws nothing from the generator of others.

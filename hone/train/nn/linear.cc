@@ -35,9 +35,22 @@ std::shared_ptr<torch::nn::Module> LinearImpl::clone(
   return copy;
 }
 
+namespace dense {
+
+Tensor LinearImpl::forward(const Tensor& x) { return at::linear(x, weight, bias); }
+
+std::shared_ptr<torch::nn::Module> LinearImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  const auto copy = torch::nn::LinearImpl::clone(device);
+  return std::make_shared<LinearImpl>(dynamic_cast<const torch::nn::LinearImpl&>(*copy));
+}
+
+}  // namespace dense
+
 torch::nn::LinearImpl* exact_linear(torch::nn::Module& module) {
-  const bool is_exact =
-      typeid(module) == typeid(LinearImpl) || typeid(module) == typeid(torch::nn::LinearImpl);
+  const bool is_exact = typeid(module) == typeid(torch::nn::LinearImpl) ||
+                        typeid(module) == typeid(LinearImpl) ||
+                        typeid(module) == typeid(dense::LinearImpl);
   return is_exact ? module.as<torch::nn::LinearImpl>() : nullptr;
 }
 

@@ -30,8 +30,26 @@ class LinearImpl final : public torch::nn::LinearImpl {
 };
 TORCH_MODULE(Linear);
 
-// The module if it is a torch::nn::Linear or an nn::Linear; null for other classes, also for those
-// that derive from them and may compute something else.
+namespace dense {
+
+// torch::nn::Linear as hone's classifiers have it. at::linear is one operator to autocast, which
+// casts its weight once for all uses; the sum of torch::nn::Linear is one of a transposed weight,
+// which it casts for each.
+class LinearImpl final : public torch::nn::LinearImpl {
+ public:
+  using torch::nn::LinearImpl::LinearImpl;
+  explicit LinearImpl(const torch::nn::LinearImpl& same) : torch::nn::LinearImpl(same) {}
+
+  torch::Tensor forward(const torch::Tensor& x);
+
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
+};
+
+}  // namespace dense
+
+// The module if it is a torch::nn::Linear or one of the two classes above; null for other classes,
+// also for those that derive from them and may compute something else.
 torch::nn::LinearImpl* exact_linear(torch::nn::Module& module);
 
 }  // namespace hone::nn

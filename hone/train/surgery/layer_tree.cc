@@ -17,10 +17,11 @@ using torch::nn::Module;
 void append_layers(Module& parent, const std::string& prefix, std::vector<Layer>& out) {
   for (const auto& child : parent.named_children()) {
     if (child.value() == nullptr) continue;
-    Layer layer{prefix + child.key(), child.value(), nullptr, &parent};
-    while (auto* slot = layer.module->as<SlotImpl>()) {
-      layer.slot = slot;
-      layer.module = slot->layer().ptr();
+    Layer layer{.path = prefix + child.key(), .module = child.value(), .parent = &parent};
+    while (auto* holder = dynamic_cast<TransparentHolder*>(layer.module.get())) {
+      layer.holder = holder;
+      layer.slot = layer.module->as<SlotImpl>();
+      layer.module = holder->held();
     }
     out.push_back(layer);
     append_layers(*layer.module, concat(layer.path, '.'), out);

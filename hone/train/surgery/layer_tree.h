@@ -11,12 +11,14 @@
 
 namespace hone::nn {
 
-// A module below the root of a model. A Slot and its content are one layer with the path of the
-// Slot, so that the path of a layer does not depend on whether it is in a Slot.
+// A module below the root of a model. A Slot, or another TransparentHolder, and its content are one
+// layer with the path of the Slot, so that the path of a layer does not depend on whether it is in
+// a Slot.
 struct Layer {
   std::string path;                           // "blocks.0.mlp.down"
   std::shared_ptr<torch::nn::Module> module;  // the content of the Slot, not the Slot
   SlotImpl* slot = nullptr;                   // null if not in a Slot
+  TransparentHolder* holder = nullptr;        // the Slot, or another holder; null without one
   torch::nn::Module* parent = nullptr;
 
   std::string name() const;  // in its parent: "down"

@@ -19,7 +19,7 @@ void append(const torch::nn::Module& module, const std::string& prefix, const Ow
   for (const auto& item : own(module)) {  // a layer without a bias has an undefined one
     if (item.value().defined()) out.push_back({prefix + item.key(), item.value()});
   }
-  const bool is_slot = dynamic_cast<const SlotImpl*>(&module) != nullptr;
+  const bool is_slot = dynamic_cast<const TransparentHolder*>(&module) != nullptr;
   for (const auto& child : module.named_children()) {
     append(*child.value(), is_slot ? prefix : prefix + child.key() + ".", own, out);
   }

@@ -15,6 +15,14 @@
 
 namespace hone::nn {
 
+// A module that holds a layer and is called in its place. It adds nothing to the paths of layers
+// and to the names of tensors in files.
+class TransparentHolder {
+ public:
+  virtual ~TransparentHolder() = default;
+  virtual std::shared_ptr<torch::nn::Module> held() const = 0;
+};
+
 // Holds an exchangeable layer that maps one tensor to one tensor. Declare members as Slots if
 // replace() should exchange them. A member of type Linear would keep the old object, whatever is
 // registered under its name:
@@ -22,7 +30,7 @@ namespace hone::nn {
 //   nn::Slot down = register_module("down", nn::Slot(torch::nn::Linear(64, 16)));
 //
 // The layer is the submodule "layer", so that parameters are named "down.layer.weight".
-class SlotImpl final : public torch::nn::Cloneable<SlotImpl> {
+class SlotImpl final : public torch::nn::Cloneable<SlotImpl>, public TransparentHolder {
  public:
   // Throws Error{InvalidArgument} if `layer` is empty, or if its forward() does not take exactly
   // one tensor.
@@ -34,6 +42,7 @@ class SlotImpl final : public torch::nn::Cloneable<SlotImpl> {
   torch::Tensor forward(const torch::Tensor& x);
 
   const torch::nn::AnyModule& layer() const { return layer_; }
+  std::shared_ptr<torch::nn::Module> held() const override { return layer_.ptr(); }
   void set(torch::nn::AnyModule layer);
   // How often the layer was called since it came here.
   Index calls() const { return calls_; }
