@@ -31,6 +31,9 @@ const ResNetLayout& layout_of(std::string_view name) {
   return *layout;
 }
 
+// Widths of a block that inner_widths sets.
+Index inner_layers(const ResNetLayout& layout) { return layout.bottleneck ? 2 : 1; }
+
 Index expansion_of(const ResNetLayout& layout) {
   return layout.bottleneck ? kBottleneckExpansion : 1;
 }
@@ -50,6 +53,29 @@ std::span<const ResNetLayout> resnets() { return kLayouts; }
 const ResNetLayout* find_resnet(std::string_view name) {
   const auto* const found = std::ranges::find(kLayouts, name, &ResNetLayout::name);
   return found == kLayouts.end() ? nullptr : found;
+}
+
+std::vector<Index> published_inner_widths(const VisionSpec& spec) {
+  const ResNetLayout& layout = layout_of(spec.name);
+  std::vector<Index> out;
+  for (std::size_t stage = 0; stage < layout.blocks.size(); ++stage) {
+    const auto count = static_cast<std::size_t>(layout.blocks[stage] * inner_layers(layout));
+    out.insert(out.end(), count, spec.width << stage);
+  }
+  return out;
+}
+
+void check_inner_widths(const VisionSpec& spec) {
+  if (spec.inner_widths.empty()) return;
+  const bool is_resnet = find_resnet(spec.name) != nullptr;
+  HONE_CHECK(is_resnet, "inner_widths", "a ResNet", spec.name);
+  const std::vector<Index> most = published_inner_widths(spec);
+  HONE_CHECK(most.size() == spec.inner_widths.size(), "inner_widths",
+             concat(most.size(), " numbers for ", spec.name), spec.inner_widths.size());
+  for (std::size_t i = 0; i < most.size(); ++i) {
+    const Index width = spec.inner_widths[i];
+    HONE_CHECK(width >= 1 && width <= most[i], "inner_widths", concat("1 to ", most[i]), width);
+  }
 }
 
 // Every stage but the first halves both sides, rounding up, and a network for ImageNet halves them
@@ -72,10 +98,15 @@ ResNetImpl::ResNetImpl(const VisionSpec& spec, TensorSource source)
                              .kernel = small ? 3 : 7,
                              .stride = small ? 1 : 2});
   Index channels = width;
+  const std::vector<Index> inner =
+      spec.inner_widths.empty() ? published_inner_widths(this->spec()) : spec.inner_widths;
+  std::span<const Index> rest = inner;
+  const auto each = static_cast<std::size_t>(inner_layers(layout_));
   for (Index stage = 0; stage < (small ? 3 : 4); ++stage) {
     std::vector<Block>& blocks = stages_.emplace_back();
     for (Index i = 0; i < layout_.blocks[static_cast<std::size_t>(stage)]; ++i) {
-      blocks.push_back(build_block(build, stage, i, channels));
+      blocks.push_back(build_block(build, stage, i, channels, rest.first(each)));
+      rest = rest.subspan(each);
       channels = blocks.back().convs.back().channels();
     }
   }
@@ -83,10 +114,10 @@ ResNetImpl::ResNetImpl(const VisionSpec& spec, TensorSource source)
 }
 
 ResNetImpl::Block ResNetImpl::build_block(LayerBuilder& build, Index stage, Index index,
-                                          Index channels) const {
+                                          Index channels, std::span<const Index> widths) const {
   const std::string at = concat("layer", stage + 1, ".", index, ".");
   const Index stride = stage > 0 && index == 0 ? 2 : 1;
-  const Index inner = spec().width << stage, out = inner * expansion_of(layout_);
+  const Index out = (spec().width << stage) * expansion_of(layout_);
   Block block;
   const auto add = [&](const ConvShape& shape) {
     const std::size_t number = block.convs.size() + 1;
@@ -94,12 +125,12 @@ ResNetImpl::Block ResNetImpl::build_block(LayerBuilder& build, Index stage, Inde
         build.normed_conv(concat(at, "conv", number), concat(at, "bn", number), shape));
   };
   if (layout_.bottleneck) {
-    add({.in = channels, .out = inner, .kernel = 1});
-    add({.in = inner, .out = inner, .stride = stride});
-    add({.in = inner, .out = out, .kernel = 1});
+    add({.in = channels, .out = widths[0], .kernel = 1});
+    add({.in = widths[0], .out = widths[1], .stride = stride});
+    add({.in = widths[1], .out = out, .kernel = 1});
   } else {
-    add({.in = channels, .out = out, .stride = stride});
-    add({.in = out, .out = out});
+    add({.in = channels, .out = widths[0], .stride = stride});
+    add({.in = widths[0], .out = out});
   }
   if (!layout_.is_for_cifar() && (stride != 1 || channels != out)) {
     block.downsample =

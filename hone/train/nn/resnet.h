@@ -27,6 +27,12 @@ struct ResNetLayout {
 std::span<const ResNetLayout> resnets();
 const ResNetLayout* find_resnet(std::string_view name);
 
+// The channels between the convolutions of all blocks as published, for a resolved spec.
+std::vector<Index> published_inner_widths(const VisionSpec& spec);
+// Throws Error{InvalidArgument} unless inner_widths is empty or has a number from 1 to the
+// published one for each of them.
+void check_inner_widths(const VisionSpec& spec);
+
 // He et al., "Deep residual learning for image recognition" (2015), with BatchNorm. Stage s has
 // width · 2^s channels (bottleneck: four times as many). Every stage but the first halves the map,
 // rounding up.
@@ -69,7 +75,9 @@ class ResNetImpl final : public VisionNetImpl, public Fusible {
     std::optional<NormedConv> downsample;
   };
 
-  Block build_block(LayerBuilder& build, Index stage, Index index, Index channels) const;
+  // `widths` are those between the convolutions of the block.
+  Block build_block(LayerBuilder& build, Index stage, Index index, Index channels,
+                    std::span<const Index> widths) const;
   static torch::Tensor forward_block(const Block& block, const torch::Tensor& x, NormMode mode);
   torch::Tensor run_block(const Block& block, Index number, const torch::Tensor& x) const;
   torch::Tensor run_stage(std::size_t stage, torch::Tensor x) const;

@@ -107,6 +107,7 @@ VisionSpec resolve(VisionSpec spec) {
   if (spec.width == 0) spec.width = is_mlp ? 256 : is_cnn ? 32 : resnet->width;
   HONE_CHECK(!is_cnn || spec.width % kGroups == 0, "model.width",
              concat("a multiple of ", kGroups, " for cnn"), spec.width);
+  check_inner_widths(spec);
   const Index least = least_image_side(spec.name);
   HONE_CHECK(std::min(spec.height, spec.image_width) >= least, "vision model",
              concat("images of at least ", least, " pixels a side"),

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "hone/core/index.h"
 #include "hone/train/nn/layers.h"
@@ -21,6 +22,9 @@ struct VisionSpec {
   Index layers = 2;          // hidden layers of the mlp
   Index channels = 1, height = 28, image_width = 28;
   Index classes = 10;  // 0: a ResNet without its linear layer
+  // Channels between the convolutions of a ResNet's blocks, in the order of the model: one number
+  // for each block, two for a bottleneck. Empty: as published. prune_channels() makes smaller ones.
+  std::vector<Index> inner_widths = {};
 };
 std::span<const std::string_view> vision_models();
 // Smallest side of an image that the model accepts.

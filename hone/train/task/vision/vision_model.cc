@@ -32,6 +32,7 @@ using model_io::JsonFields;
 constexpr Index kMaxWidth = 1 << 16, kMaxLayers = 64, kMaxSide = 4096, kMaxClasses = 65535;
 // Each part searches the whole map, and has a mark for each of its cells.
 constexpr Index kMaxParts = 1024;
+constexpr Index kMaxInnerWidths = 1024;  // numbers in a list
 
 std::vector<NamedTensor> tensors_of(const nn::VisionNetImpl& net,
                                     const std::vector<FactoredLayer>& factored) {
@@ -88,6 +89,17 @@ std::vector<std::string> read_classes(const JsonFields& config) {
   return out;
 }
 
+// "inner_widths" of a ResNet of which channels were removed.
+std::vector<Index> read_inner_widths(const JsonFields& config) {
+  std::vector<Index> out;
+  if (!config.has("inner_widths")) return out;
+  for (const Json& item : read_array(config, "inner_widths", 1, kMaxInnerWidths)) {
+    if (!item.is_number_integer()) config.refuse("inner_widths", "whole numbers", item.dump());
+    out.push_back(item.get<Index>());
+  }
+  return out;
+}
+
 nn::VisionSpec read_spec(const JsonFields& config, Index classes) {
   const nn::VisionSpec spec{.name = config.string("model").value_or(""),
                             .width = read_count(config, "width", 1, kMaxWidth),
@@ -95,7 +107,8 @@ nn::VisionSpec read_spec(const JsonFields& config, Index classes) {
                             .channels = read_count(config, "channels", 1, 3),
                             .height = read_count(config, "height", 1, kMaxSide),
                             .image_width = read_count(config, "image_width", 1, kMaxSide),
-                            .classes = classes};
+                            .classes = classes,
+                            .inner_widths = read_inner_widths(config)};
   try {
     return nn::resolve(spec);
   } catch (const Error& error) {
@@ -316,6 +329,7 @@ void write_vision_model(const fs::path& folder, const VisionModel& model) {
                  {"classes", model.classes},
                  {"mean", model.stats.mean},
                  {"std", model.stats.std}};
+  if (!spec.inner_widths.empty()) config["inner_widths"] = spec.inner_widths;
   if (model.leaves) config["leaves"] = leaves_json(*model.leaves);
   if (model.parts) config["parts"] = parts_json(*model.parts);
   const std::vector<FactoredLayer> factored = factored_layers_of(*model.net.ptr());

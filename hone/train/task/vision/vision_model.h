@@ -44,7 +44,8 @@ struct VisionModel {
 // "height", "image_width", "image_side", "classes", "mean", "std"}. If they are set, it also has
 // "leaves": {"classes", "size", "train", "val", "test", "difficulty", "seed"} and "parts":
 // {"stage": "last" or "penultimate", "count", "window", "saliency": "attention" or "norm",
-// "suppression": "window" or "fraction", "fraction", "repeats": true or false}.
+// "suppression": "window" or "fraction", "fraction", "repeats": true or false}, and "inner_widths"
+// a list of whole numbers.
 //
 // A model with factored layers has "factored_layers" by path: {"mode": "low_rank", "rank"} or
 // {"mode": "sketched", "rank", "terms", "seed"}. Their tensors are those of nn::FactoredLinear and
