@@ -110,18 +110,18 @@ std::vector<Tensor> channel_scores(const ResNet& model, const std::vector<Group>
 // How many channels of each group remain.
 std::vector<Index> kept_counts(const std::vector<Tensor>& scores, const ChannelOptions& options) {
   std::vector<Index> counts;
+  std::vector<Tensor> scaled;  // by the mean of their group
+  for (const Tensor& score : scores) scaled.push_back(score / score.mean().clamp_min(1e-300));
   double limit = 0;
   if (options.global) {
-    std::vector<Tensor> all;
-    for (const Tensor& score : scores) all.push_back(score / score.mean().clamp_min(1e-300));
-    const Tensor sorted = std::get<0>(at::cat(all).sort());
+    const Tensor sorted = std::get<0>(at::cat(scaled).sort());
     const Index removed = std::llround(options.ratio * static_cast<double>(sorted.numel()));
     limit = removed == 0 ? -1 : sorted[removed - 1].item<double>();
   }
-  for (const Tensor& score : scores) {
+  for (const Tensor& score : scaled) {
     const Index all = score.numel();
     const Index kept = options.global
-                           ? (score / score.mean().clamp_min(1e-300)).gt(limit).sum().item<Index>()
+                           ? score.gt(limit).sum().item<Index>()
                            : all - std::llround(options.ratio * static_cast<double>(all));
     const Index rounded = (kept + options.round_to / 2) / options.round_to * options.round_to;
     counts.push_back(std::clamp<Index>(rounded, std::min(options.round_to, all), all));

@@ -98,8 +98,8 @@ QuantizableLayer of_recurrent(const Layer& layer, const Impl& module, std::strin
   auto* const slot = dynamic_cast<RecurrentSlotImpl*>(layer.holder);
   out.obstacle = obstacle_to_quantizing(module.options_base);
   if (slot == nullptr) {
-    out.obstacle = concat("It is no member of type nn::", out.type == "LSTM" ? "Lstm" : "Gru",
-                          "Slot, so that nothing can take its place.");
+    out.obstacle = concat("Nothing can take its place, because it is not held by an nn::",
+                          out.type == "LSTM" ? "Lstm" : "Gru", "Slot.");
   }
   if (!out.obstacle.empty()) return out;
   const RecurrentOptions options = recurrent_options(module.options_base);

@@ -24,8 +24,8 @@ struct QuantizableLayer {
 
   // Computes what the layer makes of an input; empty of an LSTM or a GRU.
   std::function<torch::Tensor(const torch::Tensor&)> forward = {};
-  // The rows [products, inputs] that its weight multiplies for an input; empty if there is no such
-  // product.
+  // Returns the rows [rows, inputs] that the layer multiplies by its weight. Empty where that is
+  // not a single product: LSTMs, GRUs and convolutions of several groups.
   std::function<torch::Tensor(const torch::Tensor&)> inputs_of = {};
   // Puts a layer with these weights, in the order of `weights`, into the model, and takes it out
   // again. Throws Error{Unsupported} if the place cannot be exchanged.

@@ -232,18 +232,10 @@ class Quantization {
     measure(layer, record);
   }
 
-  QuantizedLayer* quantized_at(const std::string& path) {
-    for (const QuantizedPlace& place : quantized_layers(model_.module())) {
-      if (place.path == path) return place.layer;
-    }
-    return nullptr;
-  }
-
   void measure(const QuantizableLayer& layer, QuantizedLayerRecord& record) {
-    const auto found = examples_.find(layer.path);
-    QuantizedLayer* const quantized = quantized_at(layer.path);
-    if (found == examples_.end() || layer.forward == nullptr || quantized == nullptr) return;
-    const Tensor& x = found->second;
+    const auto example = examples_.extract(layer.path);  // it is needed no more
+    if (example.empty() || layer.forward == nullptr) return;
+    const Tensor& x = example.mapped();
     torch::nn::AnyModule fresh = content_of(find_layer(model_.module(), layer.path));
     const at::NoGradGuard no_grad;
     record.error = relative_error(fresh.forward(x), layer.forward(x));
@@ -263,7 +255,7 @@ class Quantization {
     record.speedup = measurer_->speedup(measured, 1, 0);
     if (record.speedup.high >= 1) return;
     record.is_packed = false;
-    quantized->set_product(ProductKind::Decoded);
+    dynamic_cast<QuantizedLayer&>(*fresh.ptr()).set_product(ProductKind::Decoded);
     record.reason =
         "Its weights are stored in fewer bits; it computes with a decoded copy, since "
         "the packed product is slower here.";

@@ -62,7 +62,7 @@ struct Patches {
   }
 };
 
-// For images x in channels-last layout, which must outlive the result.
+// The images x must be in channels-last layout and outlive the result.
 Patches patches_of(const Tensor& x, const QuantizedConv2dOptions& options) {
   Patches patches{.x = x.data_ptr<float>(),
                   .rows = x.size(2),
