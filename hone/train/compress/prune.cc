@@ -15,7 +15,7 @@
 #include "hone/compress/method/select.h"
 #include "hone/core/check.h"
 #include "hone/core/names.h"
-#include "hone/train/compress/gradient_scope.h"
+#include "hone/train/compress/saliency.h"
 #include "hone/train/surgery/layer_select.h"
 
 namespace hone::nn {
@@ -25,11 +25,6 @@ using torch::Tensor;
 
 constexpr std::string_view kPrune = "prune";
 
-struct Prunable {
-  std::string name;
-  Tensor weight;
-};
-
 bool has_prunable_weights(const torch::nn::Module& module) {
   return module.as<torch::nn::LinearImpl>() != nullptr ||
          module.as<torch::nn::Conv1dImpl>() != nullptr ||
@@ -38,15 +33,15 @@ bool has_prunable_weights(const torch::nn::Module& module) {
          module.as<torch::nn::LSTMImpl>() != nullptr || module.as<torch::nn::GRUImpl>() != nullptr;
 }
 
-std::vector<Prunable> prunable_weights(torch::nn::Module& model,
-                                       const std::vector<std::string>& except) {
+std::vector<NamedTensor> prunable_weights(torch::nn::Module& model,
+                                          const std::vector<std::string>& except) {
   std::set<const torch::nn::Module*> kept;
   if (!except.empty()) {
     for (const Layer& layer : select_layers(model, {.pattern = except})) {
       kept.insert(layer.module.get());
     }
   }
-  std::vector<Prunable> out;
+  std::vector<NamedTensor> out;
   std::set<const void*> seen;
   const auto add = [&](const torch::nn::Module& module, const std::string& prefix) {
     if (!has_prunable_weights(module) || kept.contains(&module)) return;
@@ -70,34 +65,17 @@ Tensor to_scores(const Tensor& values) {
   return values.detach().to(at::kCPU, at::kFloat).contiguous();
 }
 
-std::vector<Tensor> magnitudes(const std::vector<Prunable>& weights) {
+std::vector<Tensor> magnitudes(const std::vector<NamedTensor>& weights) {
   std::vector<Tensor> out;
-  for (const Prunable& each : weights) out.push_back(to_scores(each.weight.detach().abs()));
+  for (const NamedTensor& each : weights) out.push_back(to_scores(each.value.detach().abs()));
   return out;
 }
 
-std::vector<Tensor> saliencies(torch::nn::Module& model, const std::vector<Prunable>& weights,
+std::vector<Tensor> saliencies(const torch::nn::Module& model,
+                               const std::vector<NamedTensor>& weights,
                                const PruneOptions& options) {
-  HONE_REQUIRE(options.loss != nullptr, kPrune, "Gradients need the loss of a batch.");
-  HONE_CHECK(options.batches >= 1, kPrune, "at least one batch", options.batches);
-  std::vector<Tensor> sums(weights.size());
-  GradientScope gradients(model);
-  const at::AutoGradMode with_gradients(true);
-  for (Index batch = 0; batch < options.batches; ++batch) {
-    gradients.clear();
-    options.loss(batch).backward();
-    const at::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      const Tensor& weight = weights[i].weight;
-      if (!weight.grad().defined()) continue;
-      const Tensor score = (weight.detach().to(at::kDouble) * weight.grad().to(at::kDouble)).abs();
-      sums[i] = sums[i].defined() ? sums[i].add_(score) : score;
-    }
-  }
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    HONE_REQUIRE(sums[i].defined(), kPrune,
-                 concat("The loss has no gradient by ", quote_name(weights[i].name), "."));
-  }
+  std::vector<Tensor> sums =
+      gradient_saliencies(kPrune, model, weights, options.loss, options.batches);
   // Their largest becomes 1, so that f32 holds small ones.
   double largest = 0;
   for (const Tensor& sum : sums) largest = std::max(largest, sum.max().item<double>());
@@ -105,7 +83,7 @@ std::vector<Tensor> saliencies(torch::nn::Module& model, const std::vector<Pruna
   return sums;
 }
 
-void check_scores(const std::vector<Prunable>& weights, const std::vector<Tensor>& scores) {
+void check_scores(const std::vector<NamedTensor>& weights, const std::vector<Tensor>& scores) {
   for (std::size_t i = 0; i < scores.size(); ++i) {
     HONE_REQUIRE(at::isfinite(scores[i]).all().item<bool>(), kPrune,
                  concat("The scores of ", quote_name(weights[i].name), " are not finite."));
@@ -173,7 +151,7 @@ void WeightMasksImpl::add(std::string name, const Tensor& weight, const Tensor& 
 PruneResult prune(torch::nn::Module& model, const PruneOptions& options) {
   HONE_CHECK(options.sparsity >= 0 && options.sparsity <= 1, kPrune, "a sparsity of 0 to 1",
              options.sparsity);
-  const std::vector<Prunable> weights = prunable_weights(model, options.except);
+  const std::vector<NamedTensor> weights = prunable_weights(model, options.except);
   HONE_REQUIRE(!weights.empty(), kPrune, "The model has no weights that can be pruned.");
   const std::vector<Tensor> scores = options.score == PruneScore::Gradient
                                          ? saliencies(model, weights, options)
@@ -183,12 +161,12 @@ PruneResult prune(torch::nn::Module& model, const PruneOptions& options) {
                                                    : masks_by_layer(scores, options.sparsity);
   PruneResult result;
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    result.masks->add(weights[i].name, weights[i].weight, masks[i]);
+    result.masks->add(weights[i].name, weights[i].value, masks[i]);
   }
   result.masks->apply();
-  for (const Prunable& each : weights) {
-    const Index all = each.weight.numel();
-    const Index zeros = all - at::count_nonzero(each.weight).item<std::int64_t>();
+  for (const NamedTensor& each : weights) {
+    const Index all = each.value.numel();
+    const Index zeros = all - at::count_nonzero(each.value).item<std::int64_t>();
     result.tensors.push_back({each.name, all, zeros});
     result.weights += all;
     result.zeros += zeros;
@@ -198,8 +176,8 @@ PruneResult prune(torch::nn::Module& model, const PruneOptions& options) {
 
 WeightMasks masks_of_zeros(torch::nn::Module& model, const std::vector<std::string>& except) {
   WeightMasks masks;
-  for (const Prunable& each : prunable_weights(model, except)) {
-    masks->add(each.name, each.weight, each.weight.detach().ne(0).to(at::kCPU, at::kByte));
+  for (const NamedTensor& each : prunable_weights(model, except)) {
+    masks->add(each.name, each.value, each.value.detach().ne(0).to(at::kCPU, at::kByte));
   }
   return masks;
 }

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/train/compress/gradient_scope.h"
+#include "hone/train/compress/saliency.h"
 #include "hone/train/surgery/slot.h"
 
 namespace hone::nn {
@@ -58,32 +58,19 @@ Tensor by_channel(const Tensor& scores, Index axis) {
 // What each tensor of a score means for its channels: w², or |w · g| summed over batches.
 TensorMap element_scores(const ResNet& model, const ChannelOptions& options,
                          const std::vector<std::string>& names) {
-  TensorMap tensors = tensors_of(*model), out;
-  const auto add = [&](bool is_gradient) {
-    for (const std::string& name : names) {
-      const Tensor& weight = tensors.at(name);
-      const at::NoGradGuard no_grad;
-      HONE_REQUIRE(!is_gradient || weight.grad().defined(), kChannels,
-                   concat("The loss has no gradient by ", name, "."));
-      const Tensor wide = weight.detach().to(at::kDouble);
-      const Tensor score =
-          is_gradient ? (wide * weight.grad().to(at::kDouble)).abs() : wide.square();
-      out[name] = out.contains(name) ? out[name] + score : score;
-    }
-  };
+  const TensorMap tensors = tensors_of(*model);
+  std::vector<NamedTensor> weights;
+  for (const std::string& name : names) weights.push_back({name, tensors.at(name)});
+  TensorMap out;
   if (options.score == PruneScore::Magnitude) {
-    add(false);
+    for (const auto& [name, weight] : weights) {
+      out[name] = weight.detach().to(at::kDouble).square();
+    }
     return out;
   }
-  HONE_REQUIRE(options.loss != nullptr, kChannels, "Gradients need the loss of a batch.");
-  HONE_CHECK(options.batches >= 1, kChannels, "at least one batch", options.batches);
-  const GradientScope gradients(*model.ptr());
-  const at::AutoGradMode with_gradients(true);
-  for (Index batch = 0; batch < options.batches; ++batch) {
-    gradients.clear();
-    options.loss(batch).backward();
-    add(true);
-  }
+  const std::vector<Tensor> sums =
+      gradient_saliencies(kChannels, *model, weights, options.loss, options.batches);
+  for (std::size_t i = 0; i < names.size(); ++i) out[names[i]] = sums[i];
   return out;
 }
 
