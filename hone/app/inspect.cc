@@ -13,7 +13,9 @@
 #include "hone/core/format/gguf.h"
 #include "hone/core/format/matrix_type.h"
 #include "hone/core/format/safetensors.h"
+#include "hone/core/names.h"
 #include "hone/infer/kv_size.h"
+#include "hone/model_io/artifact_manifest.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/json_fields.h"
 #include "hone/model_io/metadata/gguf_metadata.h"
@@ -265,6 +267,22 @@ bool is_buffer(std::string_view name) {
          name.ends_with("num_batches_tracked");
 }
 
+// The weights that a classifier's file stores as blobs, which its metadata describes.
+Index parameters_of_codes(const fs::path& file, const Json& metadata) {
+  const std::string key(model_io::kManifestKey);
+  if (!metadata.is_object() || !metadata.contains(key)) return 0;
+  const std::string where = concat(file.string(), ": ", key);
+  const Json manifest = parse_json(metadata[key].get<std::string>(), where, {.depth = 4});
+  if (!manifest.is_object()) fail_corrupt(where, "a JSON object", manifest.type_name());
+  Index parameters = 0;
+  for (const auto& [name, json] : manifest.items()) {
+    const model_io::JsonFields fields(json, concat(where, ": ", quote_name(name)));
+    parameters += checked_mul(fields.required_integer("rows"), fields.required_integer("cols"),
+                              fields.where());
+  }
+  return parameters;
+}
+
 Json inspect_classifier(const InspectOptions& options) {
   const fs::path path = options.file / "config.json";
   const Json json = read_json_file(path);
@@ -287,13 +305,15 @@ Json inspect_classifier(const InspectOptions& options) {
   InspectOptions weights = options;
   weights.file = options.file / "model.safetensors";
   Json document = inspect_safetensors(weights);
+  Index parameters = parameters_of_codes(weights.file, document["metadata"]);
   document.erase("metadata");
   for (const Json& tensor : document["tensors"]) {
-    if (!is_buffer(tensor["name"].get<std::string>())) continue;
+    if (is_buffer(tensor["name"].get<std::string>()) || tensor["dtype"] == "u8") continue;
     Index elements = 1;
     for (const Json& size : tensor["shape"]) elements *= size.get<Index>();
-    document["parameters"] = document["parameters"].get<Index>() - elements;
+    parameters += elements;
   }
+  document["parameters"] = parameters;
   document["format"] = "hone-vision";
   document["architecture"] = std::move(architecture);
   document["classes"] = *classes;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 
 #include "hone/app/compress/compress.h"
+#include "hone/app/vision_folder.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/trace_options.h"
+#include "hone/cli/vision_eval.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/measure/measure.h"
@@ -17,7 +20,7 @@ namespace {
 
 struct CompressCommand {
   std::string model, out, to, tokenizer, recipe, on_fail, calib;
-  Index tokens = 0;
+  Index tokens = 0, images = 0;
   std::string size, preset;
   double bits = 0;
   bool requantize = false, plan = false;
@@ -86,7 +89,35 @@ compress::Recipe recipe_of(const CompressCommand& options) {
   return recipe;
 }
 
-void run(const CompressCommand& options, Context& context) {
+// Options of language models only.
+constexpr std::array kTextOptions{"--to",        "--lowrank", "--calib",  "--calib-tokens",
+                                  "--size",      "--bits",    "--plan",   "--requantize",
+                                  "--tokenizer", "--recipe",  "--preset", "--on-fail"};
+
+void run_vision(const CLI::App& verb, const CompressCommand& options, Context& context) {
+  for (const char* name : kTextOptions) {
+    HONE_REQUIRE(verb.count(name) == 0, name,
+                 concat("This option is for language models, and ", options.model,
+                        " is a classifier of images."));
+  }
+  HONE_CHECK(options.data.size() <= 1, "--data", "one folder of images for a classifier",
+             options.data.size());
+  HONE_REQUIRE(run_vision_compress != nullptr, "compress",
+               "A classifier of images was not left to hone-torch.");
+  app::CompressVisionOptions job;
+  job.model = options.model;
+  job.out = options.out;
+  job.prune = options.prune;
+  job.quantize = options.quantize;
+  if (!options.data.empty()) job.data = options.data.front().string();
+  if (verb.count("--calib-images") > 0) job.calibration_images = options.images;
+  run_vision_compress(job, context);
+}
+
+void run(const CLI::App& verb, const CompressCommand& options, Context& context) {
+  if (app::is_vision_model(options.model)) return run_vision(verb, options, context);
+  HONE_REQUIRE(verb.count("--calib-images") == 0, "--calib-images",
+               "This option is for classifiers of images.");
   const Interrupt interrupt;
   const auto measurer = measure::make_measurer();
   const app::CompressOutcome outcome = app::compress_model({.model = options.model,
@@ -110,8 +141,13 @@ void run(const CompressCommand& options, Context& context) {
 
 void add_compress(CLI::App& program, Context& context) {
   auto options = std::make_shared<CompressCommand>();
-  CLI::App* verb = program.add_subcommand("compress", "Make a smaller copy of a model");
-  verb->add_option("MODEL", options->model, "Model to compress; it is not modified")->required();
+  CLI::App* verb =
+      program.add_subcommand("compress", "Make a smaller copy of a language model or a classifier");
+  verb->add_option(
+          "MODEL", options->model,
+          "Language model, or folder of a classifier that `hone train vision` wrote; it is not "
+          "modified")
+      ->required();
   verb->add_option("-o,--out", options->out, "Compressed copy: a folder or *.gguf")->required();
   verb->add_option("--to", options->to,
                    "Format of the copy: hone (the default of a folder), gguf, or hf, which has no "
@@ -120,13 +156,14 @@ void add_compress(CLI::App& program, Context& context) {
   verb->add_option("--prune", options->prune,
                    concat("Removal of weights, before quantization, for example sparsegpt:0.5 or "
                           "ffn:0.25; ",
-                          compress::prune_forms()));
+                          compress::prune_forms(), "; of a classifier: ", app::kVisionPruneForms));
   verb->add_option("--quantize", options->quantize,
                    concat("Quantization of the weights, for example q4_0:gptq; ",
                           compress::weight_format_forms(),
                           "; then :importance or :gptq, which need a calibration text; :noclip "
                           "disables the search of scales, :percentile clips weights above the "
-                          "99.9th of each block instead"));
+                          "99.9th of each block instead; of a classifier also f16, bf16, and "
+                          "PATTERN=FORMAT for some layers, where FORMAT may be float"));
   verb->add_option("--lowrank", options->low_rank,
                    concat("Factorization of products into two thin matrices, for hone's format "
                           "only: ",
@@ -165,13 +202,17 @@ void add_compress(CLI::App& program, Context& context) {
   verb->add_option(
       "--data", options->data,
       "Text for the quality card, which uses its held-out part; may be given several times "
-      "(default: embedded stories)");
+      "(default: embedded stories). For a classifier: a folder of labeled images, or leaves; its "
+      "training part calibrates, and its held-out part measures");
+  verb->add_option("--calib-images", options->images,
+                   "For a classifier: number of training images that calibrate (default: 512)")
+      ->check(CLI::Range(Index{1}, Index{1'000'000}));
   verb->add_option("--on-fail", options->on_fail,
                    "What to do if a gate fails: skip the pass, stop, or keep the pass (default: "
                    "the recipe's setting, or keep without a recipe)")
       ->check(CLI::IsMember({"skip", "stop", "keep"}));
   add_trace_option(*verb, context);
-  verb->callback([options, &context] { run(*options, context); });
+  verb->callback([options, &context, verb] { run(*verb, *options, context); });
 }
 
 }  // namespace hone::cli

@@ -33,7 +33,7 @@ std::span<const VerbEntry> verb_entries() {
                                                         {"train", Always, add_train},
                                                         {"classify", Always, add_classify},
                                                         {"tune", Always, add_tune},
-                                                        {"compress", Never, add_compress},
+                                                        {"compress", ByInput, add_compress},
                                                         {"generate", Never, add_generate},
                                                         {"eval", ByInput, add_eval},
                                                         {"convert", Never, add_convert},

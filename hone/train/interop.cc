@@ -95,6 +95,11 @@ class LibtorchExecutor final : public Executor {
 
 }  // namespace
 
+std::span<const std::byte> tensor_bytes(const at::Tensor& tensor) {
+  if (!tensor.defined()) return {};
+  return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
 Dtype dtype_of(at::ScalarType type, std::string_view what) {
   for (const TypePair& pair : kTypes) {
     if (pair.torch == type) return pair.hone;

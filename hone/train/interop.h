@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -27,6 +29,9 @@ TensorView view_of(const at::Tensor& tensor, c10::Device device, std::string_vie
 // none.
 Dtype dtype_of(at::ScalarType type, std::string_view what);
 at::ScalarType scalar_type_of(Dtype dtype);
+
+// The bytes of a dense tensor on the CPU, which the caller keeps alive. None if it is undefined.
+std::span<const std::byte> tensor_bytes(const at::Tensor& tensor);
 
 // Informs autograd that the tensor's memory was written to. (Inference tensors have no version
 // counter.)

@@ -23,16 +23,15 @@ void write_tensors(const std::filesystem::path& path, const std::vector<NamedTen
   SafetensorsWriter writer(path, plan, metadata, hash);
   for (const NamedTensor& named : tensors) {
     const torch::Tensor dense = named.value.detach().to(at::kCPU).contiguous();
-    writer.write({static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()});
+    writer.write(tensor_bytes(dense));
     if (written) written(static_cast<Index>(dense.nbytes()));
   }
   writer.commit();
 }
 
-std::vector<NamedTensor> read_tensors(const MmapFile& file) {
+std::vector<NamedTensor> copy_tensors(const SafetensorsFile& file) {
   std::vector<NamedTensor> out;
-  for (const SafetensorsTensor& stored :
-       parse_safetensors(file.bytes(), file.path().string()).tensors) {
+  for (const SafetensorsTensor& stored : file.tensors) {
     const auto dims = stored.shape.dims();
     const torch::Tensor value = at::empty(at::IntArrayRef(dims.data(), dims.size()),
                                           at::TensorOptions(scalar_type_of(stored.dtype)));
@@ -41,6 +40,12 @@ std::vector<NamedTensor> read_tensors(const MmapFile& file) {
     }
     out.push_back({stored.name, value});
   }
+  return out;
+}
+
+std::vector<NamedTensor> read_tensors(const MmapFile& file) {
+  std::vector<NamedTensor> out =
+      copy_tensors(parse_safetensors(file.bytes(), file.path().string()));
   file.check_intact();
   return out;
 }

@@ -29,5 +29,7 @@ void write_tensors(const std::filesystem::path& path, const std::vector<NamedTen
 // file, or if the file is truncated meanwhile, and Error{Unsupported} for a type that LibTorch does
 // not have.
 std::vector<NamedTensor> read_tensors(const MmapFile& file);
+// Copies of the tensors of a file that is mapped. Throws Error{Unsupported} like read_tensors().
+std::vector<NamedTensor> copy_tensors(const SafetensorsFile& file);
 
 }  // namespace hone

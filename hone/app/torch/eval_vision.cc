@@ -39,7 +39,7 @@ data::ImageParts parts_of(const VisionEvalOptions& options) {
 Scored score(const VisionEvalOptions& options, const std::filesystem::path& folder,
              task::VisionModel model, const data::ImageCorpus& corpus) {
   Scored out{std::move(model), {}, {}, {}};
-  out.labels = labels_of(corpus, out.model.classes);
+  out.labels = labels_of(corpus, corpus.held_out, out.model.classes);
   out.scores = score_part(out.model, folder, corpus.held_out, options.stop);
   out.predictions = task::predict_classes(out.scores.logits);
   return out;
@@ -115,20 +115,14 @@ VisionComparison compare(const VisionEvalOptions& options, task::VisionModel bas
   HONE_CHECK(other.labels.size() == scored.labels.size(), "baseline",
              concat(scored.labels.size(), " images of the size that it takes"),
              other.labels.size());
-  std::vector<double> differences;
-  double right = 0;
+  std::vector<bool> ours, theirs;
   for (std::size_t i = 0; i < scored.labels.size(); ++i) {
-    const bool theirs = other.predictions[i] == other.labels[i];
-    right += theirs;
-    differences.push_back((scored.predictions[i] == scored.labels[i]) - theirs);
+    ours.push_back(scored.predictions[i] == scored.labels[i]);
+    theirs.push_back(other.predictions[i] == other.labels[i]);
   }
-  const compress::MeanInterval mean =
-      compress::bootstrap_mean(differences, {.block = 1, .seed = options.seed});
-  return {.baseline = options.baseline.string(),
-          .accuracy = right / static_cast<double>(differences.size()),
-          .difference = mean.mean,
-          .low = mean.low,
-          .high = mean.high};
+  VisionComparison out = compare_accuracy(ours, theirs, options.seed);
+  out.baseline = options.baseline.string();
+  return out;
 }
 
 std::string report_of(const VisionEvalOptions& options, const data::ImageCorpus& corpus,
@@ -187,6 +181,20 @@ VisionCard evaluate(const VisionEvalOptions& options) {
 }
 
 }  // namespace
+
+VisionComparison compare_accuracy(const std::vector<bool>& ours, const std::vector<bool>& theirs,
+                                  std::uint64_t seed) {
+  std::vector<double> differences;
+  for (std::size_t i = 0; i < ours.size(); ++i) differences.push_back(ours[i] - theirs[i]);
+  const compress::MeanInterval mean =
+      compress::bootstrap_mean(differences, {.block = 1, .seed = seed});
+  return {.baseline = {},
+          .accuracy = static_cast<double>(std::ranges::count(theirs, true)) /
+                      static_cast<double>(theirs.size()),
+          .difference = mean.mean,
+          .low = mean.low,
+          .high = mean.high};
+}
 
 VisionCard evaluate_vision(const VisionEvalOptions& options) {
   return memory::run_in_memory("eval", [&] { return evaluate(options); });

@@ -40,6 +40,10 @@ struct VisionComparison {
   double accuracy = 0;  // the baseline's
   double difference = 0, low = 0, high = 0;
 };
+// `ours` and `theirs` say which of the same images each model classifies right.
+VisionComparison compare_accuracy(const std::vector<bool>& ours, const std::vector<bool>& theirs,
+                                  std::uint64_t seed);
+
 // Results on the images. Accuracies are fractions of images.
 struct VisionCard {
   Index images = 0, broken_images = 0;

@@ -29,10 +29,10 @@ data::ImageCorpus load_held_out(const std::string& data, const task::VisionModel
     corpus.classes = data::leaf_class_names(model.leaves->classes);
     corpus.shape = {3, model.leaves->size, model.leaves->size};
     corpus.held_out = data::leaves_part(*model.leaves, data::LeafSplit::Val);
-    if (parts == data::ImageParts::All) {
-      corpus.held_out =
-          data::leaves_part(*model.leaves, data::LeafSplit::Train).append(corpus.held_out);
+    if (parts != data::ImageParts::HeldOut) {
+      corpus.train = data::leaves_part(*model.leaves, data::LeafSplit::Train);
     }
+    if (parts == data::ImageParts::All) corpus.held_out = corpus.train.append(corpus.held_out);
   } else {
     corpus = data::load_images(
         data, {.side = shape.height, .memory_bytes = kKeptBytes, .parts = parts, .stop = stop},
@@ -44,7 +44,7 @@ data::ImageCorpus load_held_out(const std::string& data, const task::VisionModel
   return corpus;
 }
 
-std::vector<Index> labels_of(const data::ImageCorpus& corpus,
+std::vector<Index> labels_of(const data::ImageCorpus& corpus, const data::ImagePart& part,
                              const std::vector<std::string>& model) {
   std::vector<Index> known, labels;
   for (const std::string& name : corpus.classes) {
@@ -53,8 +53,8 @@ std::vector<Index> labels_of(const data::ImageCorpus& corpus,
                  concat("The model does not know the class ", name, "."));
     known.push_back(found - model.begin());
   }
-  for (Index i = 0; i < corpus.held_out.size(); ++i) {
-    labels.push_back(known[static_cast<std::size_t>(corpus.held_out.label(i))]);
+  for (Index i = 0; i < part.size(); ++i) {
+    labels.push_back(known[static_cast<std::size_t>(part.label(i))]);
   }
   return labels;
 }

@@ -41,7 +41,7 @@ constexpr double kPrecisionSeconds = 3;
 
 constexpr Index kStepsPerWarmUpStep = 10;  // at least, with --minutes
 
-constexpr const char* kFactoredLayers = "factored_layers";
+constexpr const char *kFactoredLayers = "factored_layers", *kInnerWidths = "inner_widths";
 
 // A key whose given value, auto, is replaced before a run records it.
 constexpr std::string_view kSettledLater = "amp.precision";
@@ -52,6 +52,7 @@ Json run_facts(const ConfigFacts& config, const DataFacts& data) {
           {"config_hash", hash_entries(config.entries)},
           {"scaled", config.scaled},
           {kFactoredLayers, config.factored_layers},
+          {kInnerWidths, config.inner_widths},
           {"data_hash", data.hash},
           {"data_name", data.name},
           {"threads", at::get_num_threads()},
@@ -190,6 +191,7 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.amp.skip_nonfinite = config.skip_nonfinite;
   options.amp.max_skipped_steps = config.max_skipped_steps;
   options.max_memory_bytes = trainer::max_memory_bytes(config);
+  options.keep_zeros = config.keep_zeros;
   options.exports_best = config.export_step == "best";
   options.metrics = trainer::parse_metrics_formats(config.metrics);
   options.weight_unit = data.unit;
@@ -341,7 +343,10 @@ std::optional<std::vector<std::string>> TrainRun::recorded_scaled() const {
 Json TrainRun::recorded_layers() const {
   const Json recorded = options_.resume ? recorded_facts(options_.out) : Json();
   Json out = Json::object();
-  if (!recorded.is_null()) out[kFactoredLayers] = recorded.value(kFactoredLayers, Json());
+  if (recorded.is_null()) return out;
+  for (const char* key : {kFactoredLayers, kInnerWidths}) {
+    if (recorded.contains(key) && !recorded[key].empty()) out[key] = recorded[key];
+  }
   return out;
 }
 

@@ -56,6 +56,7 @@ struct ConfigFacts {
   // Factored layers of the model that the configuration does not name, as task::to_json() gives
   // them; null if there are none.
   Json factored_layers = {};
+  std::vector<Index> inner_widths = {};  // of a ResNet of which channels were removed
 };
 template <class Config>
 ConfigFacts facts_of(Config& config) {

@@ -40,10 +40,11 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   if (config.data.path != data::kLeavesName) check_output_outside(job.out, config.data.path);
   const TrainRun run(options_of(job), config.trainer);
   run.check_resumed(config);
-  const Json recorded = run.recorded_layers();
+  const Json layers = run.recorded_layers();
+  const model_io::JsonFields recorded(layers, "checkpoint");
   task::VisionSetup setup = task::set_up_vision(
       with_needed_init(job, config), job.stop,
-      model_io::read_factored_layers(model_io::JsonFields(recorded, "checkpoint")));
+      {model_io::read_factored_layers(recorded), task::read_inner_widths(recorded)});
   if (config.backbone_scale != 1) {
     if (auto scaled = run.recorded_scaled()) setup.scaled = std::move(*scaled);
   }
@@ -58,6 +59,7 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   }
   ConfigFacts facts = facts_of(config);
   facts.scaled = setup.scaled;
+  facts.inner_widths = setup.model->spec().inner_widths;
   facts.factored_layers = model_io::write_factored_layers(task::factored_layers_of(*setup.model));
   const trainer::TrainResult trained =
       run.train(facts, config.lr, config.trainer,

@@ -14,6 +14,7 @@
 #include "hone/core/log.h"
 #include "hone/core/names.h"
 #include "hone/core/text_format.h"
+#include "hone/measure/measure.h"
 
 namespace hone::cli {
 namespace {
@@ -123,6 +124,20 @@ void run_vision_eval(const app::VisionEvalOptions& options, Context& context) {
   job.stop = Interrupt::token();
   const app::VisionCard card = app::evaluate_vision(job);
   context.finish(app::to_json(card), [&] { print_card(card); });
+}
+
+void run_vision_compress(const app::CompressVisionOptions& options, Context& context) {
+  const Interrupt interrupt;
+  app::CompressVisionOptions job = options;
+  job.seed = context.common.seed.value_or(0);
+  job.threads = context.common.threads;
+  job.stop = Interrupt::token();
+  const auto measurer = measure::make_measurer();
+  const app::CompressVisionResult result = app::compress_vision(job, *measurer);
+  context.finish(result.document, [&] { std::fputs(app::to_table(result).c_str(), stdout); });
+  if (result.written) return;
+  log_error("[compress] The quantized model was rejected, so nothing was written.");
+  context.status = 1;
 }
 
 void add_classify(CLI::App& program, Context& context) {

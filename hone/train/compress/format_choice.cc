@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <set>
 #include <utility>
 
 #include "hone/compress/method/gptq.h"
@@ -16,7 +17,7 @@ namespace {
 using compress::Rounding;
 using torch::Tensor;
 
-constexpr std::string_view kFormats = "quantize";
+constexpr std::string_view kFormats = "quantize", kFloat = "float";
 
 // Dense values of 16 bits. They are stored for the time of the constructor of StoredWeight.
 StoredWeight store_dense(const Tensor& matrix, Dtype dtype) {
@@ -26,7 +27,7 @@ StoredWeight store_dense(const Tensor& matrix, Dtype dtype) {
   stored.cols = matrix.size(1);
   stored.dtype = dtype;
   stored.act_int8 = false;
-  stored.bytes = {static_cast<const std::byte*>(values.data_ptr()), values.nbytes()};
+  stored.bytes = tensor_bytes(values);
   return StoredWeight(stored);
 }
 
@@ -43,15 +44,18 @@ std::map<std::string, FormatChoice> choose_formats(torch::nn::Module& model,
                                                    const std::string& spec,
                                                    const std::vector<std::string>& formats) {
   std::map<std::string, FormatChoice> out;
-  const FormatChoice common = parse_format_choice(spec);
-  for (const QuantizableLayer& layer : layers) out[layer.path] = common;
-  const auto known = out;
+  std::set<std::string> known;
+  const auto common = spec == kFloat ? std::nullopt : std::optional(parse_format_choice(spec));
+  for (const QuantizableLayer& layer : layers) {
+    known.insert(layer.path);
+    if (common) out[layer.path] = *common;
+  }
   for (const std::string& entry : formats) {
     const std::size_t equals = entry.rfind('=');
     HONE_CHECK(equals != std::string::npos && equals > 0, kFormats, "PATTERN=FORMAT", entry);
     const std::string format = entry.substr(equals + 1);
     const auto choice =
-        format == "float" ? std::nullopt : std::optional(parse_format_choice(format));
+        format == kFloat ? std::nullopt : std::optional(parse_format_choice(format));
     for (const Layer& layer : select_layers(model, {.pattern = {entry.substr(0, equals)}})) {
       if (choice && known.contains(layer.path)) out[layer.path] = *choice;
       if (!choice) out.erase(layer.path);

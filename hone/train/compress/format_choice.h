@@ -25,7 +25,8 @@ struct FormatChoice {
 FormatChoice parse_format_choice(std::string_view spec);
 
 // The choice for each path: `spec`, or that of the last "PATTERN=FORMAT" that matches. Layers with
-// the format "float" have none. Throws Error{InvalidArgument}, also for a pattern without a layer.
+// the format "float", which `spec` may also be, have none. Throws Error{InvalidArgument}, also for
+// a pattern without a layer.
 std::map<std::string, FormatChoice> choose_formats(torch::nn::Module& model,
                                                    const std::vector<QuantizableLayer>& layers,
                                                    const std::string& spec,

@@ -16,7 +16,8 @@ namespace hone::nn {
 
 struct QuantizeOptions {
   // A format and, behind colons, how codes are chosen: "int8:row", "int4:g64:gptq", "log4:g32",
-  // "q4_0:importance" (compress::parse_quantize_option); or "f16" or "bf16".
+  // "q4_0:importance" (compress::parse_quantize_option); "f16" or "bf16"; or "float" for those
+  // layers that `formats` does not name.
   std::string spec = "int8:row";
   // "PATTERN=FORMAT" for layers whose path matches a pattern of LayerSelector; the last one that
   // matches wins. "PATTERN=float" leaves layers alone.

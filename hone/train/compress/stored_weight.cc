@@ -23,11 +23,6 @@ Tensor copy_of(std::span<const std::byte> bytes) {
   return out;
 }
 
-std::span<const std::byte> view_bytes(const Tensor& tensor) {
-  if (!tensor.defined()) return {};
-  return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
 }  // namespace
 
 struct StoredWeight::Packed {
@@ -69,11 +64,11 @@ StoredMatrix StoredWeight::matrix() const {
   HONE_CHECK(codes_.device().is_cpu(), "quantize", "codes on the CPU", codes_.device().str());
   StoredMatrix out = shape_;
   if (shape_.layout == WeightLayout::Canonical) {
-    out.quant.codes = view_bytes(codes_);
-    out.quant.scales = view_bytes(scales_);
-    out.quant.zeros = view_bytes(zeros_);
+    out.quant.codes = tensor_bytes(codes_);
+    out.quant.scales = tensor_bytes(scales_);
+    out.quant.zeros = tensor_bytes(zeros_);
   } else {
-    out.bytes = view_bytes(codes_);
+    out.bytes = tensor_bytes(codes_);
   }
   return out;
 }

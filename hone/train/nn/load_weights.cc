@@ -16,7 +16,6 @@
 #include "hone/core/file/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/train/surgery/slot.h"
-#include "hone/train/tensor_file.h"
 
 namespace hone::nn {
 namespace {
@@ -59,7 +58,7 @@ bool is_torch_save(std::span<const std::byte> bytes) {
   return begins(kZip) || begins(kPickle);
 }
 
-std::map<std::string, Tensor> read_stored(const fs::path& path) {
+std::vector<NamedTensor> read_file(const fs::path& path) {
   const MmapFile file(path);
   if (is_torch_save(file.bytes())) {
     fail_unsupported(
@@ -67,12 +66,16 @@ std::map<std::string, Tensor> read_stored(const fs::path& path) {
         "This is a file of torch.save; hone's tools/pth_to_safetensors.py converts it, "
         "as safetensors.torch.save_file does in Python.");
   }
+  return read_tensors(file);
+}
+
+std::map<std::string, Tensor> by_name(std::vector<NamedTensor> tensors, const std::string& where) {
   std::map<std::string, Tensor> out;
-  for (NamedTensor& stored : read_tensors(file)) {
+  for (NamedTensor& stored : tensors) {
     if (stored.name.starts_with(kWrapper)) stored.name.erase(0, kWrapper.size());
     const auto [entry, is_new] = out.emplace(std::move(stored.name), std::move(stored.value));
     if (!is_new) {
-      fail_corrupt(path.string(), concat("one tensor ", quote_name(entry->first)), "two");
+      fail_corrupt(where, concat("one tensor ", quote_name(entry->first)), "two");
     }
   }
   return out;
@@ -81,8 +84,8 @@ std::map<std::string, Tensor> read_stored(const fs::path& path) {
 // Sorts a module's tensors into those that the file has and those that do not fit.
 class Matcher {
  public:
-  Matcher(const fs::path& path, const LoadOptions& options)
-      : path_(path.string()), options_(options), stored_(read_stored(path)) {}
+  Matcher(std::vector<NamedTensor> stored, const std::string& where, const LoadOptions& options)
+      : path_(where), options_(options), stored_(by_name(std::move(stored), where)) {}
 
   void match(const torch::nn::Module& module) {
     for (const auto& [name, target] : parameters_by_path(module)) take(name, target);
@@ -182,7 +185,12 @@ std::string LoadedWeights::mismatches() const {
 
 LoadedWeights load_weights(torch::nn::Module& module, const fs::path& file,
                            const LoadOptions& options) {
-  Matcher matcher(file, options);
+  return load_weights(module, read_file(file), file.string(), options);
+}
+
+LoadedWeights load_weights(torch::nn::Module& module, std::vector<NamedTensor> stored,
+                           const std::string& where, const LoadOptions& options) {
+  Matcher matcher(std::move(stored), where, options);
   matcher.match(module);
   matcher.check();
   return matcher.copy();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
+#include "hone/train/tensor_file.h"
 
 namespace hone::nn {
 
@@ -47,6 +48,10 @@ struct LoadedWeights {
 // there is any mismatch.
 LoadedWeights load_weights(torch::nn::Module& module, const std::filesystem::path& file,
                            const LoadOptions& options = {});
+
+// The same with the tensors of the file `where`.
+LoadedWeights load_weights(torch::nn::Module& module, std::vector<NamedTensor> stored,
+                           const std::string& where, const LoadOptions& options = {});
 
 // The safetensors file of a model: the path itself if it is a file, or model.safetensors in a model
 // folder or in the folder model/ of a run. Throws Error{NotFound}.

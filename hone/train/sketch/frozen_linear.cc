@@ -23,10 +23,6 @@ using torch::Tensor;
 constexpr std::string_view kFrozen = "FrozenLinear";
 constexpr Index kCodeGroup = 32;
 
-std::span<const std::byte> bytes_in(const Tensor& tensor) {
-  return {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
-}
-
 }  // namespace
 
 // Panels of both matrices, and the buffers that they were made of.
@@ -131,12 +127,12 @@ Tensor FrozenLinearImpl::multiply_packed(const Tensor& x) {
                                  .scale_dtype = Dtype::Float32},
                         .rows = matrix.rows,
                         .cols = matrix.cols,
-                        .codes = bytes_in(values),
-                        .scales = bytes_in(scales),
+                        .codes = tensor_bytes(values),
+                        .scales = tensor_bytes(scales),
                         .zeros = {}};
       } else {
         matrix.dtype = Dtype::BFloat16;
-        matrix.bytes = bytes_in(values);
+        matrix.bytes = tensor_bytes(values);
       }
       return kernels::pack(matrix, executor);
     };

@@ -24,6 +24,7 @@
 #include "hone/core/progress.h"
 #include "hone/core/text_format.h"
 #include "hone/train/amp/gradient_statistics.h"
+#include "hone/train/compress/prune.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/optim/state_tensors.h"
@@ -325,6 +326,7 @@ struct Trainer::Run {
   MetricsSinks sinks;
   TailLoss train_loss;
   std::optional<MetricsRow> last{};  // added to the sinks
+  nn::WeightMasks masks{nullptr};    // of keep_zeros
   double tokens = 0, seconds = 0, work_seconds = 0, loop_seconds = 0;
 };
 
@@ -354,6 +356,7 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
                             .ema_decay = decay},
                            done_, [&] { return group.read().loss; });
   });
+  if (run.masks) run.masks->apply();
   if (done.report.stepped) {
     if (decay > 0) average_buffers(run.task, decay);
     ++taken_;
@@ -599,6 +602,11 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
           MetricsSinks(options_.folder, options_.metrics, rows),
           train_loss,
           last};
+  if (options_.keep_zeros) {
+    torch::nn::Module* const module = task.module();
+    HONE_CHECK(module != nullptr, "trainer.keep_zeros", "a task with a module", "none");
+    run.masks = nn::masks_of_zeros(*module);
+  }
   if (revalidates) {
     MetricsRow lost;
     validate_part(run, run.last ? *run.last : lost);

@@ -74,6 +74,8 @@ class Task {
   virtual Index halve_micro_batches() { return 0; }
   // Called when a step is skipped: restores buffers that its forward passes changed.
   virtual void restore_buffers() {}
+  // The module whose weights are trained, for what finds its layers; null if there is none.
+  virtual torch::nn::Module* module() { return nullptr; }
   // Halves the batches of validations. Returns false if they cannot be smaller.
   virtual bool halve_validation_batches() { return false; }
 };
@@ -94,6 +96,8 @@ struct TrainerOptions {
   // warmed_ema_decay().
   double ema_decay = 0;
   amp::AmpOptions amp;
+  // Weights of linear layers and convolutions that are 0 when fit() begins stay 0.
+  bool keep_zeros = false;
   bool exports_best = false;  // fit() ends with the weights whose held-out loss is least
   // Recorded in every checkpoint, and checked on resume after `done` steps.
   Json facts = Json::object();

@@ -41,6 +41,9 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
       "decay of a moving average of the weights, which is then validated and exported: average <- "
       "decay * average + (1 - decay) * weight, with a decay that grows from 0.1 to this value; 0: "
       "no average");
+  add("trainer.keep_zeros", &trainer.keep_zeros,
+      "whether weights of linear layers and convolutions that are 0 when the run begins, such as "
+      "those of a pruned model, stay 0");
   add("trainer.seed", &trainer.seed, std::string(words.seed));
   add("trainer.validate_every", &trainer.validate_every,
       "steps between validations; 0: only at the end");
@@ -85,6 +88,8 @@ void check_config(const TrainerConfig& trainer) {
   check_range("trainer.clip_value", trainer.clip_value, 0, 1e30);
   static_cast<void>(norm_type_of(trainer.clip_norm_type));
   check_range("trainer.ema_decay", trainer.ema_decay, 0, 0.999999);
+  HONE_CHECK(!trainer.keep_zeros || trainer.ema_decay == 0, "trainer.keep_zeros",
+             "false with a trainer.ema_decay above 0", "true");
   check_config(trainer.amp);
   check_range("trainer.seed", trainer.seed, 0, std::numeric_limits<Index>::max());
   check_range("trainer.validate_every", trainer.validate_every, 0, Index{1} << 40);

@@ -16,6 +16,7 @@ struct TrainerConfig {
   Index steps = 1750, micro_batch = 8, accumulation_steps = 1;
   double clip_norm = 1.0, clip_value = 0, ema_decay = 0;
   std::string clip_norm_type = "2";
+  bool keep_zeros = false;
   Index seed = 0;
   Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
   std::string device = "cpu";

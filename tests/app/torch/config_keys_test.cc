@@ -16,6 +16,7 @@
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/nn/linear.h"
 #include "hone/train/task/lm/lm_setup.h"
+#include "hone/train/tensor_file.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/test_data.h"
 
@@ -93,7 +94,8 @@ struct Change {
   Settings with = {};
 };
 
-std::map<std::string, Change> changes(const fs::path& text, const fs::path& init) {
+std::map<std::string, Change> changes(const fs::path& text, const fs::path& init,
+                                      const fs::path& pruned) {
   const Settings tam_auto{"optim.name=tam", "optim.correlation_method=auto"};
   // Weight decay that multiplies the weights by thousands in every step.
   const Settings exploding_sgd{"optim.name=sgd", "lr.peak=1000", "optim.weight_decay=10",
@@ -163,6 +165,7 @@ std::map<std::string, Change> changes(const fs::path& text, const fs::path& init
           {"trainer.validate_every", {"3"}},
           {"trainer.checkpoint_every", {"5"}},
           {"trainer.keep_checkpoints", {"3"}},
+          {"trainer.keep_zeros", {"true", {"model.init=" + pruned.string()}}},
           {"trainer.export", {"best", growing_sgd}},
           {"trainer.skip_nonfinite", {"true", exploding_sgd}},
           {"trainer.max_skipped_steps", {"2", skipping}},
@@ -192,7 +195,14 @@ TEST(ConfigKeys, every_key_changes_what_a_run_leaves_behind) {
   testing::internal::CaptureStderr();
   const fs::path init = train_lm(first).model;
   testing::internal::GetCapturedStderr();
-  const auto known = changes(text, init);
+  const fs::path pruned = folder.path() / "pruned";
+  fs::copy(init, pruned);
+  std::vector<NamedTensor> tensors = read_tensors(MmapFile(init / "model.safetensors"));
+  for (NamedTensor& tensor : tensors) {
+    if (tensor.name.find("down_proj") != std::string::npos) tensor.value.zero_();
+  }
+  write_tensors(pruned / "model.safetensors", tensors, {{"format", "pt"}});
+  const auto known = changes(text, init, pruned);
   std::map<Settings, std::string> without;
   without[{}] = run({}).results;
   ASSERT_TRUE(run({}).results == without[{}]) << "the same run twice leaves the same";

@@ -38,7 +38,7 @@ class TunedClassifier final : public TunedModel {
       : model_(task::read_vision_model(options.model)),
         corpus_(load_held_out(options.data, model_, options.stop)),
         batches_(corpus_.held_out, model_.image_shape(), model_.stats, options.seed, model_.cut()),
-        labels_(labels_of(corpus_, model_.classes)),
+        labels_(labels_of(corpus_, corpus_.held_out, model_.classes)),
         batch_(score_batch(model_.net->spec())),
         hash_(hash_of(corpus_.held_out, corpus_.shape)),
         stop_(options.stop) {

@@ -8,6 +8,7 @@
 #include "hone/core/check.h"
 #include "hone/core/machine/trace.h"
 #include "hone/model_io/write_model.h"
+#include "hone/train/interop.h"
 #include "hone/train/task/lm/factored_model.h"
 
 namespace hone::task {
@@ -28,7 +29,7 @@ void export_lm(const std::filesystem::path& folder, nn::LlamaImpl& model,
     StoredMatrix matrix;
     matrix.rows = is_vector ? 1 : named.value.size(0);
     matrix.cols = named.value.size(-1);
-    matrix.bytes = {static_cast<const std::byte*>(named.value.data_ptr()), named.value.nbytes()};
+    matrix.bytes = tensor_bytes(named.value);
     tensors.push_back({named.name, matrix, is_vector});
   }
   model_io::write_hugging_face(folder, {.architecture = architecture,

@@ -29,6 +29,7 @@ class LmTask final : public trainer::Task {
   // per byte refer to the bytes of the predicted tokens.
   trainer::Validation validate(bool all, const trainer::BatchDone& batch_done) override;
   std::vector<trainer::CheckpointTensor> weights() override;
+  torch::nn::Module* module() override { return model_.get(); }
   // One window: {ids, targets}, each [1, length].
   std::vector<torch::Tensor> largest_sample() override;
   trainer::LossSum loss_of(const std::vector<torch::Tensor>& batch) override;

@@ -14,6 +14,7 @@
 #include "hone/core/check.h"
 #include "hone/core/file/mmap_file.h"
 #include "hone/core/names.h"
+#include "hone/train/compress/quantized_linear.h"
 #include "hone/train/sketch/sketched_conv.h"
 #include "hone/train/surgery/layer_surgery.h"
 #include "hone/train/surgery/layer_tree.h"
@@ -163,8 +164,10 @@ std::vector<FactoredLayer> factored_layers_of(nn::VisionNetImpl& net) {
     } else if (const auto* conv = layer.module->as<nn::SketchedConv2d>()) {
       out.push_back(describe(layer.path, *conv));
     } else if (layer.module->as<torch::nn::Linear>() == nullptr &&
-               layer.module->as<torch::nn::Conv2d>() == nullptr) {
-      fail_unsupported(key_of(layer.path), "a linear layer, a convolution, or factors of one",
+               layer.module->as<torch::nn::Conv2d>() == nullptr &&
+               dynamic_cast<nn::QuantizedLayer*>(layer.module.get()) == nullptr) {
+      fail_unsupported(key_of(layer.path),
+                       "a linear layer, a convolution, factors of one, or a quantized one",
                        nn::type_of(*layer.module));
     }
   }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
-#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -14,12 +13,14 @@
 #include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
 #include "hone/core/file/json_io.h"
-#include "hone/core/file/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/model_io/json_fields.h"
 #include "hone/model_io/write_model.h"
+#include "hone/train/compress/quantizable.h"
+#include "hone/train/nn/load_weights.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/task/vision/factored_layers.h"
+#include "hone/train/task/vision/stored_layers.h"
 #include "hone/train/tensor_file.h"
 
 namespace hone::task {
@@ -33,16 +34,13 @@ constexpr Index kMaxWidth = 1 << 16, kMaxLayers = 64, kMaxSide = 4096, kMaxClass
 // Each part searches the whole map, and has a mark for each of its cells.
 constexpr Index kMaxParts = 1024;
 constexpr Index kMaxInnerWidths = 1024;  // numbers in a list
+constexpr const char* kDecodedLayers = "decoded_layers";
 
 std::vector<NamedTensor> tensors_of(const nn::VisionNetImpl& net,
-                                    const std::vector<FactoredLayer>& factored) {
+                                    const std::set<std::string>& left_out) {
   std::vector<NamedTensor> out = nn::parameters_by_path(net);
   std::ranges::move(nn::buffers_by_path(net), std::back_inserter(out));
-  for (const FactoredLayer& layer : factored) {
-    std::erase_if(out, [name = layer.name + ".sketch"](const NamedTensor& tensor) {
-      return tensor.name == name;
-    });
-  }
+  std::erase_if(out, [&](const NamedTensor& tensor) { return left_out.contains(tensor.name); });
   return out;
 }
 
@@ -89,17 +87,6 @@ std::vector<std::string> read_classes(const JsonFields& config) {
   return out;
 }
 
-// "inner_widths" of a ResNet of which channels were removed.
-std::vector<Index> read_inner_widths(const JsonFields& config) {
-  std::vector<Index> out;
-  if (!config.has("inner_widths")) return out;
-  for (const Json& item : read_array(config, "inner_widths", 1, kMaxInnerWidths)) {
-    if (!item.is_number_integer()) config.refuse("inner_widths", "whole numbers", item.dump());
-    out.push_back(item.get<Index>());
-  }
-  return out;
-}
-
 nn::VisionSpec read_spec(const JsonFields& config, Index classes) {
   const nn::VisionSpec spec{.name = config.string("model").value_or(""),
                             .width = read_count(config, "width", 1, kMaxWidth),
@@ -116,50 +103,11 @@ nn::VisionSpec read_spec(const JsonFields& config, Index classes) {
   }
 }
 
-// The tensors of a file, each handed out once.
-class StoredTensors {
- public:
-  explicit StoredTensors(const fs::path& path) : path_(path.string()) {
-    for (NamedTensor& tensor : read_tensors(MmapFile(path))) {
-      by_name_.emplace(std::move(tensor.name), std::move(tensor.value));
-    }
-  }
-
-  torch::Tensor take(const nn::TensorRequest& request) {
-    const auto found = by_name_.find(request.name);
-    if (found == by_name_.end()) fail_corrupt(path_, concat("tensor ", request.name), "none");
-    const torch::Tensor tensor = found->second;
-    by_name_.erase(found);
-    if (tensor.sizes() != request.sizes || tensor.scalar_type() != request.type) {
-      fail_corrupt(path_, concat(request.name, describe(request.sizes, request.type)),
-                   describe(tensor.sizes(), tensor.scalar_type()));
-    }
-    if (!at::isfinite(tensor).all().item<bool>()) {
-      fail_corrupt(path_, concat("finite values in ", request.name), "NaN or infinity");
-    }
-    return tensor;
-  }
-  void check_all_taken() const {
-    if (by_name_.empty()) return;
-    fail_corrupt(path_, "only tensors of the model", quote_name(by_name_.begin()->first));
-  }
-
- private:
-  static std::string describe(at::IntArrayRef sizes, at::ScalarType type) {
-    std::string out = concat(" ", c10::toString(type), " [");
-    for (std::size_t i = 0; i < sizes.size(); ++i) out += concat(i == 0 ? "" : ", ", sizes[i]);
-    return out + "]";
-  }
-
-  std::string path_;
-  std::map<std::string, torch::Tensor> by_name_;
-};
-
 // A net of the tensors in a file, with these factored layers. What they replace is not in the file,
 // and takes no memory.
 nn::VisionNet read_net(const nn::VisionSpec& spec, const fs::path& file,
                        const std::vector<FactoredLayer>& factored, const std::string& config) {
-  StoredTensors stored(file);
+  ClassifierFile stored(file);
   std::set<std::string> replaced;
   for (const FactoredLayer& layer : factored) {
     for (const char* name : {".weight", ".bias"}) replaced.insert(layer.name + name);
@@ -170,8 +118,28 @@ nn::VisionNet read_net(const nn::VisionSpec& spec, const fs::path& file,
     return at::zeros({}, request.type).expand(request.sizes);
   });
   factor_layers(*net, factored, take, config);
-  stored.check_all_taken();
+  stored.finish(*net);
   return net;
+}
+
+// Sets the quantized layers in "decoded_layers" to compute with a copy of their weight in f32.
+void read_decoded_layers(const JsonFields& config, nn::VisionNetImpl& net) {
+  if (!config.has(kDecodedLayers)) return;
+  const std::vector<nn::QuantizedPlace> places = nn::quantized_layers(net);
+  for (const Json& item : read_array(config, kDecodedLayers, 0, std::ssize(places))) {
+    const auto found = std::ranges::find_if(
+        places, [&](const nn::QuantizedPlace& place) { return item == place.path; });
+    if (found == places.end()) config.refuse(kDecodedLayers, "quantized layers", item.dump());
+    found->layer->set_product(nn::ProductKind::Decoded);
+  }
+}
+
+Json decoded_layers_json(nn::VisionNetImpl& net) {
+  Json out = Json::array();
+  for (const nn::QuantizedPlace& place : nn::quantized_layers(net)) {
+    if (place.layer->product() == nn::ProductKind::Decoded) out.push_back(place.path);
+  }
+  return out;
 }
 
 // "image_side"; models that were written before it existed have none.
@@ -285,6 +253,28 @@ data::AugmentOptions VisionModel::cut() const {
   return {.side = image_side > 0 ? net->spec().height : 0};
 }
 
+std::vector<Index> read_inner_widths(const JsonFields& config) {
+  std::vector<Index> out;
+  if (!config.has("inner_widths")) return out;
+  for (const Json& item : read_array(config, "inner_widths", 1, kMaxInnerWidths)) {
+    if (!item.is_number_integer()) config.refuse("inner_widths", "whole numbers", item.dump());
+    out.push_back(item.get<Index>());
+  }
+  return out;
+}
+
+std::vector<Index> inner_widths_like(const nn::VisionSpec& spec, const fs::path& weights) {
+  const fs::path path = nn::weights_file_of(weights).parent_path() / "config.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return {};
+  const Json json = read_json_file(path);
+  if (!json.is_object() || json.value("format", Json()) != kVisionFormat) return {};
+  const JsonFields config(json, path.string());
+  const bool is_same = config.string("model").value_or("") == spec.name &&
+                       config.integer("width").value_or(0) == spec.width;
+  return is_same ? read_inner_widths(config) : std::vector<Index>();
+}
+
 VisionModel read_vision_model(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   std::error_code ignored;
@@ -311,6 +301,7 @@ VisionModel read_vision_model(const fs::path& folder) {
                     .classes = std::move(classes),
                     .stats = std::move(stats),
                     .image_side = read_image_side(config, spec)};
+  read_decoded_layers(config, *model.net);
   model.leaves = read_leaves(config, spec.classes, model.image_shape());
   model.parts = read_parts(config, spec);
   return model;
@@ -330,14 +321,19 @@ void write_vision_model(const fs::path& folder, const VisionModel& model) {
                  {"mean", model.stats.mean},
                  {"std", model.stats.std}};
   if (!spec.inner_widths.empty()) config["inner_widths"] = spec.inner_widths;
+  Json decoded = decoded_layers_json(*model.net.ptr());
+  if (!decoded.empty()) config[kDecodedLayers] = std::move(decoded);
   if (model.leaves) config["leaves"] = leaves_json(*model.leaves);
   if (model.parts) config["parts"] = parts_json(*model.parts);
   const std::vector<FactoredLayer> factored = factored_layers_of(*model.net.ptr());
   if (!factored.empty()) config["factored_layers"] = model_io::write_factored_layers(factored);
   AtomicFolder out(folder, model_io::check_model_folder);
   write_json_file(out.staging() / "config.json", config);
-  write_tensors(out.staging() / "model.safetensors", tensors_of(*model.net, factored),
-                {{"format", "pt"}});
+  StoredLayers stored = stored_layers_of(*model.net.ptr());
+  for (const FactoredLayer& layer : factored) stored.replaced.insert(layer.name + ".sketch");
+  stored.metadata.emplace_back("format", "pt");
+  std::ranges::move(tensors_of(*model.net, stored.replaced), std::back_inserter(stored.tensors));
+  write_tensors(out.staging() / "model.safetensors", stored.tensors, stored.metadata);
   out.commit();
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hone/data/leaves/leaf_cues.h"
+#include "hone/model_io/json_fields.h"
 #include "hone/train/nn/resnet.h"
 #include "hone/train/nn/vision.h"
 #include "hone/train/paco/sampler.h"
@@ -50,11 +51,21 @@ struct VisionModel {
 // A model with factored layers has "factored_layers" by path: {"mode": "low_rank", "rank"} or
 // {"mode": "sketched", "rank", "terms", "seed"}. Their tensors are those of nn::FactoredLinear and
 // nn::SketchedConv2d without the buffer `sketch`, which follows from the seed and the terms. Throws
-// Error{Unsupported} like factored_layers_of().
+// Error{Unsupported} like factored_layers_of(). Quantized layers are stored as their codes, and
+// weights of which many are 0 without their zeros (StoredLayers). Quantized layers that compute
+// with a decoded copy are in "decoded_layers".
 void write_vision_model(const std::filesystem::path& folder, const VisionModel& model);
 // Reads the folder of write_vision_model(). Throws Error{NotFound}; Error{Unsupported} for a folder
 // of another format; Error{CorruptFile} for a config.json that is not valid, or a tensor that does
 // not fit its model.
 VisionModel read_vision_model(const std::filesystem::path& folder);
+
+// "inner_widths" of a config.json: the channels between the convolutions of a ResNet of which some
+// were removed. Empty if it has none. Throws Error{CorruptFile}.
+std::vector<Index> read_inner_widths(const model_io::JsonFields& config);
+// Reads them from the folder of these weights (nn::weights_file_of()), if its model has the same
+// architecture and width; otherwise there are none.
+std::vector<Index> inner_widths_like(const nn::VisionSpec& spec,
+                                     const std::filesystem::path& weights);
 
 }  // namespace hone::task

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <stop_token>
 #include <utility>
 
@@ -13,10 +14,13 @@
 #include "hone/core/file/mmap_file.h"
 #include "hone/core/log.h"
 #include "hone/data/leaves/leaves.h"
+#include "hone/train/compress/quantize.h"
 #include "hone/train/device.h"
 #include "hone/train/interop.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/surgery/slot.h"
+#include "hone/train/task/vision/stored_layers.h"
+#include "hone/train/task/vision/vision_model.h"
 #include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::task {
@@ -46,12 +50,24 @@ data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::stop_
   return data::leaves_corpus(config.leaves, options, libtorch_executor());
 }
 
+// The weights of a classifier that hone has compressed, as they compute.
+nn::LoadedWeights load_compressed(nn::VisionNetImpl& model, const std::filesystem::path& file,
+                                  const nn::LoadOptions& options) {
+  const VisionModel from = read_vision_model(file.parent_path());
+  nn::dequantize(*from.net.ptr());
+  std::vector<NamedTensor> tensors = nn::parameters_by_path(*from.net);
+  std::ranges::move(nn::buffers_by_path(*from.net), std::back_inserter(tensors));
+  return nn::load_weights(model, std::move(tensors), file.string(), options);
+}
+
 // Returns the names of the parameters that were loaded. A classifier with another number of classes
 // is expected and does not cause a warning.
 std::vector<std::string> initialize(nn::VisionNetImpl& model, const std::string& from) {
   const std::filesystem::path file = nn::weights_file_of(from);
   factor_layers_like(model, file);
-  nn::LoadedWeights loaded = nn::load_weights(model, file, {.has_recipes = true});
+  const nn::LoadOptions options{.has_recipes = true};
+  nn::LoadedWeights loaded = has_stored_layers(file) ? load_compressed(model, file, options)
+                                                     : nn::load_weights(model, file, options);
   const std::string mismatches = loaded.mismatches();
   const std::string text = concat("model.init: ", loaded.tensors, " tensors of ", file.string(),
                                   " loaded", mismatches.empty() ? "" : "; ", mismatches);
@@ -106,7 +122,7 @@ void check_for_device(const VisionConfig& config, c10::Device device) {
 }  // namespace
 
 VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& stop,
-                          const std::vector<FactoredLayer>& factored) {
+                          const RecordedNet& recorded) {
   const c10::Device device = trainer::device_of(config.trainer);
   check_for_device(config, device);
   select_device("trainer.device", device);
@@ -130,20 +146,24 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& sto
                   corpus.shape.channels, " x ", corpus.shape.height, " x ", corpus.shape.width,
                   corpus.train.in_memory() ? "" : ", decoded as they are needed"));
   const auto seed = static_cast<std::uint64_t>(config.trainer.seed);
-  nn::VisionNet model = nn::make_vision_net({.name = config.model.name,
-                                             .width = config.model.width,
-                                             .layers = config.model.layers,
-                                             .channels = corpus.shape.channels,
-                                             .height = cut > 0 ? cut : corpus.shape.height,
-                                             .image_width = cut > 0 ? cut : corpus.shape.width,
-                                             .classes = static_cast<Index>(corpus.classes.size())},
-                                            seed);
+  nn::VisionSpec spec{.name = config.model.name,
+                      .width = config.model.width,
+                      .layers = config.model.layers,
+                      .channels = corpus.shape.channels,
+                      .height = cut > 0 ? cut : corpus.shape.height,
+                      .image_width = cut > 0 ? cut : corpus.shape.width,
+                      .classes = static_cast<Index>(corpus.classes.size()),
+                      .inner_widths = recorded.inner_widths};
+  if (!config.model.init.empty()) {
+    spec.inner_widths = inner_widths_like(nn::resolve(spec), config.model.init);
+  }
+  nn::VisionNet model = nn::make_vision_net(spec, seed);
   std::vector<std::string> loaded;
   if (!config.model.init.empty()) loaded = initialize(*model, config.model.init);
   const auto zeros = [](const nn::TensorRequest& request) {
     return at::zeros(request.sizes, request.type);
   };
-  factor_layers(*model, factored, zeros, "checkpoint");
+  factor_layers(*model, recorded.factored, zeros, "checkpoint");
   if (config.backbone_scale == 1) loaded.clear();
   model->set_recompute_every(config.trainer.recompute_every);
   const Index micro_batch = micro_batch_of(config, corpus.train.size());

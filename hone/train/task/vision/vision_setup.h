@@ -23,10 +23,15 @@ struct VisionSetup {
   // Empty if lr.backbone_scale is 1.
   std::vector<std::string> scaled = {};
 };
-// stop: see ImageOptions. factored: for a run that resumes without model.init, the layers that were
-// factored when it began. Their weights are 0 until the checkpoint is restored.
+// What a net had from model.init, for a run that resumes without it. Weights of factored layers are
+// 0 until the checkpoint is restored.
+struct RecordedNet {
+  std::vector<FactoredLayer> factored = {};
+  std::vector<Index> inner_widths = {};
+};
+// stop: see ImageOptions.
 VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& stop = {},
-                          const std::vector<FactoredLayer>& factored = {});
+                          const RecordedNet& recorded = {});
 
 // Makes the optimizer of all parameters of the objective.
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,

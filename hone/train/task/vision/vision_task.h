@@ -45,6 +45,7 @@ class VisionTask final : public trainer::Task {
   trainer::Validation validate(bool all, const trainer::BatchDone& batch_done) override;
   // Parameters and buffers of the objective's module, and the guard's state.
   std::vector<trainer::CheckpointTensor> weights() override;
+  torch::nn::Module* module() override { return &objective_->module(); }
   // One image: {view, …, labels}.
   std::vector<torch::Tensor> largest_sample() override;
   trainer::LossSum loss_of(const std::vector<torch::Tensor>& batch) override;
