@@ -34,7 +34,7 @@ ALLOWED = {
     "tune": {"core", "measure"},
     "server": {"core", "text", FACADE},
     "train": {"core", "text", "model_io", "data", "kernels", "measure", "compress/method",
-              "compress/format", "compress/recipe.h"},
+              "compress/format", "compress/recipe.h", "compress/quality/block_bootstrap.h"},
     "train/tuner": {"core", "text", "model_io", "data", "kernels", "measure", "train", "tune"},
     "bench": {"core", "text", "model_io", "data", "kernels", FACADE, "measure", "report",
               "compress", "server"},

@@ -32,7 +32,13 @@ std::optional<task::InitialModel> initial_model_of(const TrainLmJob& job, task::
 }
 
 task::ExportParts export_parts(const task::LmData& data,
-                               const std::optional<task::InitialModel>& initial) {
+                               const std::optional<task::InitialModel>& initial,
+                               const std::optional<task::LmTeacher>& teacher) {
+  if (!initial && teacher) {
+    return {.tokenizer = data.tokenizer.get(),
+            .generation_defaults = teacher->generation_defaults,
+            .metadata = teacher->metadata};
+  }
   if (!initial) return {.tokenizer = data.tokenizer.get()};
   return {.tokenizer = data.tokenizer.get(),
           .generation_defaults = initial->generation_defaults,
@@ -40,21 +46,25 @@ task::ExportParts export_parts(const task::LmData& data,
           .context = initial->architecture.context};
 }
 
-TrainLmResult run_job(const TrainLmJob& job) {
+// `config` becomes the configuration that the run had.
+TrainLmResult run_job(const TrainLmJob& job, task::LmConfig& config) {
   const StopScope scope(job.stop);
-  task::LmConfig config = job.config;
+  config = job.config;
   const std::optional<task::InitialModel> initial = initial_model_of(job, config);
   check_config(config);
   if (config.data.path != data::kStoriesName) check_output_spares(job.out, config.data.path);
   const TrainRun run(options_of(job), config.trainer);
   run.check_resumed(config);
   const task::InitialModel* const from = initial ? &*initial : nullptr;
-  task::LmPlan plan = task::plan_lm(config, from);
+  const std::optional<task::LmTeacher> opened = task::open_teacher(config, from);
+  const task::LmTeacher* const teacher = opened ? &*opened : nullptr;
+  if (teacher != nullptr) check_output_spares(job.out, teacher->path);
+  task::LmPlan plan = task::plan_lm(config, from, teacher);
   if (trainer::device_of(config.trainer).is_cpu()) {
     task::check_memory(config, plan.architecture, plan.windows.longest_length(),
                        memory::free_bytes(at::kCPU));
   }
-  task::LmSetup setup = task::set_up_lm(config, std::move(plan), from);
+  task::LmSetup setup = task::set_up_lm(config, std::move(plan), from, teacher);
   run.fix(config.trainer, config.lr, config.given, setup.task);
   config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
   const auto optimizer = task::make_optimizer(config, *setup.model);
@@ -71,26 +81,49 @@ TrainLmResult run_job(const TrainLmJob& job) {
       });
   const fs::path folder = job.out / "model";
   const optim::AveragedWeights averaged(*optimizer, trained.averaged_buffers);
-  task::export_lm(folder, *setup.model, export_parts(setup.data, initial));
-  return {.steps = trained.steps,
-          .skipped_steps = trained.skipped_steps,
-          .parameters = task::architecture_of(*setup.model).parameters(),
-          .train_loss = trained.train_loss,
-          .tokens_per_s = trained.tokens_per_s,
-          .val_loss = trained.validation.loss,
-          .val_bits_per_byte = trained.validation.bits_per_byte,
-          .loop_share = trained.loop_share,
-          .seconds = run.seconds(),
-          .model_step = trained.model_step,
-          .amp = amp::to_json(trained.amp),
-          .out = job.out,
-          .model = folder};
+  task::export_lm(folder, *setup.model, export_parts(setup.data, initial, opened));
+  TrainLmResult result{.steps = trained.steps,
+                       .skipped_steps = trained.skipped_steps,
+                       .parameters = task::architecture_of(*setup.model).parameters(),
+                       .train_loss = trained.train_loss,
+                       .tokens_per_s = trained.tokens_per_s,
+                       .val_loss = trained.validation.loss,
+                       .val_bits_per_byte = trained.validation.bits_per_byte,
+                       .loop_share = trained.loop_share,
+                       .seconds = run.seconds(),
+                       .model_step = trained.model_step,
+                       .amp = amp::to_json(trained.amp),
+                       .distillation = {},
+                       .out = job.out,
+                       .model = folder};
+  if (teacher == nullptr) return result;
+  result.distillation = Distillation{.teacher = teacher->path,
+                                     .teacher_parameters = teacher->parameters,
+                                     .parameters = result.parameters,
+                                     .agreement = setup.task.agreement(/*all=*/true)};
+  read_final_losses(job.out, *result.distillation);
+  return result;
+}
+
+// Trains the same model without the teacher, whose predictions still are compared with its own.
+Distillation::Control train_alone(const TrainLmJob& job, const task::LmConfig& settled) {
+  task::LmConfig config;
+  const TrainLmResult alone = run_job(job_alone(job, settled), config);
+  return {
+      .val_loss = alone.val_loss, .agreement = alone.distillation->agreement, .model = alone.model};
 }
 
 }  // namespace
 
 TrainLmResult train_lm(const TrainLmJob& job) {
-  return memory::run_in_memory("train lm", [&] { return run_job(job); });
+  return memory::run_in_memory("train lm", [&] {
+    task::LmConfig config;
+    TrainLmResult result = run_job(job, config);
+    if (result.distillation && config.distill.control) {
+      result.distillation->control = train_alone(job, config);
+    }
+    return result;
+  });
 }
 
 Json to_json(const TrainLmResult& result) {
@@ -105,6 +138,7 @@ Json to_json(const TrainLmResult& result) {
           {"model_step", result.model_step},
           {"amp", result.amp},
           {"parameters", result.parameters},
+          {"distillation", to_json(result.distillation)},
           {"out", result.out.string()},
           {"model", result.model.string()}};
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "hone/app/torch/distillation.h"
 #include "hone/app/torch/train_job.h"
 #include "hone/core/file/json_io.h"
 #include "hone/train/task/lm/lm_config.h"
@@ -17,9 +18,10 @@ struct TrainLmResult {
   std::optional<double> train_loss, tokens_per_s;  // copied from TrainResult, as is loop_share
   double val_loss = 0, val_bits_per_byte = 0;
   double loop_share = 0, seconds = 0;
-  Index model_step = 0;              // the step whose weights the model has
-  Json amp;                          // amp::to_json() of the run
-  std::filesystem::path out, model;  // model is the exported Hugging Face folder
+  Index model_step = 0;                      // the step whose weights the model has
+  Json amp;                                  // amp::to_json() of the run
+  std::optional<Distillation> distillation;  // with a teacher
+  std::filesystem::path out, model;          // model is the exported Hugging Face folder
 };
 
 // Trains a Llama-family model and exports it. Throws Error{InvalidArgument} for a run in `out`
@@ -29,8 +31,8 @@ struct TrainLmResult {
 TrainLmResult train_lm(const TrainLmJob& job);
 
 // {"steps", "skipped_steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s",
-// "loop_share", "seconds", "model_step", "amp", "parameters", "out", "model"}; absent values are
-// null.
+// "loop_share", "seconds", "model_step", "amp", "parameters", "distillation", "out", "model"};
+// absent values are null.
 Json to_json(const TrainLmResult& result);
 
 }  // namespace hone::app

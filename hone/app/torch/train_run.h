@@ -63,6 +63,21 @@ ConfigFacts facts_of(Config& config) {
   return {config_entries(config), hone::to_json(Config())};
 }
 
+// The job of the same model without its teacher, in the folder control/ of a run whose
+// configuration has been settled. Continues it if the run was continued.
+template <class Config>
+TrainJob<Config> job_alone(const TrainJob<Config>& job, const Config& settled) {
+  TrainJob<Config> alone = job;
+  alone.config = settled;
+  alone.config.distill.alpha = 0;
+  alone.config.distill.control = false;
+  alone.out = job.out / "control";
+  alone.minutes = 0;
+  alone.resume = job.resume && holds_run(alone.out);
+  alone.fresh = !alone.resume;
+  return alone;
+}
+
 // The data of a run, as checkpoints record it.
 struct DataFacts {
   std::string name, hash, kind, unit;  // "text", "tokens"

@@ -33,11 +33,15 @@ std::optional<data::LeavesOptions> leaves_of(const task::VisionConfig::Data& dat
   return data.leaves;
 }
 
-TrainVisionResult run_job(const TrainVisionJob& job) {
+// `config` becomes the configuration that the run had.
+TrainVisionResult run_job(const TrainVisionJob& job, task::VisionConfig& config) {
   const StopScope scope(job.stop);
-  task::VisionConfig config = task::apply_preset(job.config);
+  config = task::apply_preset(job.config);
   check_config(config);
   if (config.data.path != data::kLeavesName) check_output_outside(job.out, config.data.path);
+  if (const std::string& teacher = config.distill.teacher; !teacher.empty()) {
+    check_output_spares(job.out, nn::weights_file_of(teacher));
+  }
   const TrainRun run(options_of(job), config.trainer);
   run.check_resumed(config);
   const Json layers = run.recorded_layers();
@@ -94,14 +98,37 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   if (const auto verdict = setup.task->verdict()) result.guard = name_of(*verdict);
   result.objective = setup.task->objective().report();
   result.out = job.out;
+  if (setup.teacher == nullptr) return result;
+  result.distillation = Distillation{.teacher = setup.teacher->folder(),
+                                     .teacher_parameters = setup.teacher->parameters(),
+                                     .parameters = result.parameters,
+                                     .agreement = setup.task->agreement(*setup.teacher)};
+  read_final_losses(job.out, *result.distillation);
   return result;
+}
+
+// Trains the same model without the teacher, whose predictions still are compared with its own.
+Distillation::Control train_alone(const TrainVisionJob& job, const task::VisionConfig& settled) {
+  task::VisionConfig config;
+  const TrainVisionResult alone = run_job(job_alone(job, settled), config);
+  return {.val_loss = alone.val_loss,
+          .agreement = alone.distillation->agreement,
+          .val_accuracy = alone.val_accuracy,
+          .model = alone.model};
 }
 
 }  // namespace
 
 TrainVisionResult train_vision(const TrainVisionJob& job) {
   const char* const verb = job.config.loss.method == "paco" ? "train paco" : "train vision";
-  return memory::run_in_memory(verb, [&] { return run_job(job); });
+  return memory::run_in_memory(verb, [&] {
+    task::VisionConfig config;
+    TrainVisionResult result = run_job(job, config);
+    if (result.distillation && config.distill.control) {
+      result.distillation->control = train_alone(job, config);
+    }
+    return result;
+  });
 }
 
 Json to_json(const TrainVisionResult& result) {
@@ -121,6 +148,7 @@ Json to_json(const TrainVisionResult& result) {
           {"method", result.method},
           {"guard", result.guard.empty() ? Json() : Json(result.guard)},
           {"objective", result.objective},
+          {"distillation", to_json(result.distillation)},
           {"out", result.out.string()},
           {"model", result.model.string()}};
 }

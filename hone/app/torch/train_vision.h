@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "hone/app/torch/distillation.h"
 #include "hone/app/torch/train_job.h"
 #include "hone/core/file/json_io.h"
 #include "hone/train/task/vision/vision_config.h"
@@ -18,12 +19,13 @@ struct TrainVisionResult {
   std::optional<double> train_loss, images_per_s;  // copied from TrainResult, as is loop_share
   double val_loss = 0, val_accuracy = 0;
   double loop_share = 0, seconds = 0;
-  Index model_step = 0;              // the step whose weights the model has
-  Json amp;                          // amp::to_json() of the run
-  std::string method;                // loss.method
-  std::string guard;                 // worst finding of the collapse guard; empty if it was off
-  Json objective;                    // Objective::report()
-  std::filesystem::path out, model;  // model has model.safetensors and config.json
+  Index model_step = 0;  // the step whose weights the model has
+  Json amp;              // amp::to_json() of the run
+  std::string method;    // loss.method
+  std::string guard;     // worst finding of the collapse guard; empty if it was off
+  Json objective;        // Objective::report()
+  std::optional<Distillation> distillation;  // with a teacher
+  std::filesystem::path out, model;          // model has model.safetensors and config.json
 };
 
 // Trains an image classifier and writes it. Errors and the use of `out` are as in train_lm().
@@ -31,7 +33,7 @@ TrainVisionResult train_vision(const TrainVisionJob& job);
 
 // {"steps", "skipped_steps", "train_loss", "val_loss", "val_accuracy", "images_per_s",
 // "loop_share", "seconds", "model_step", "amp", "parameters", "classes", "broken_images", "method",
-// "guard", "objective", "out", "model"}; absent values are null.
+// "guard", "objective", "distillation", "out", "model"}; absent values are null.
 Json to_json(const TrainVisionResult& result);
 
 }  // namespace hone::app

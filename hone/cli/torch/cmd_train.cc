@@ -21,7 +21,7 @@ namespace hone::cli {
 namespace {
 
 struct TrainCommand {
-  std::string config, data, init, out = "out";
+  std::string config, data, init, teacher, out = "out";
   std::vector<std::string> set;
   double minutes = 0;
   bool resume = false, fresh = false, memory_report = false, find_batch_size = false;
@@ -61,7 +61,8 @@ void read_recorded(Config& config, const std::filesystem::path& path) {
 }
 
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --init
-// (model.init), --seed (trainer.seed), --set. An assignment that contradicts --init is refused.
+// (model.init), --teacher (distill.teacher), --seed (trainer.seed), --set. An assignment that
+// contradicts --init or --teacher is refused.
 template <class Config>
 Config config_of(const TrainCommand& options, const Context& context, Config config) {
   const std::filesystem::path recorded = std::filesystem::path(options.out) / "train.toml";
@@ -76,10 +77,13 @@ Config config_of(const TrainCommand& options, const Context& context, Config con
   if (options.resume) app::check_run_to_resume(options.out);
   if (!options.data.empty()) config.data.path = options.data;
   if (!options.init.empty()) config.model.init = options.init;
+  if (!options.teacher.empty()) config.distill.teacher = options.teacher;
   if (context.common.seed) config.trainer.seed = static_cast<Index>(*context.common.seed);
   for (const std::string& assignment : options.set) set_config(config, assignment);
   HONE_CHECK(options.init.empty() || config.model.init == options.init, "model.init",
              "either --init or --set model.init", "both");
+  HONE_CHECK(options.teacher.empty() || config.distill.teacher == options.teacher,
+             "distill.teacher", "either --teacher or --set distill.teacher", "both");
   return config;
 }
 
@@ -130,10 +134,29 @@ void print_steps(const Result& result, const std::optional<double>& rate, const 
   if (result.train_loss) std::printf("training loss %.4f, ", *result.train_loss);
 }
 
+void print_distillation(const std::optional<app::Distillation>& learned) {
+  if (!learned) return;
+  std::printf("teacher: %lld parameters, %.2f times as many; same prediction for %.2f %%",
+              static_cast<long long>(learned->teacher_parameters), learned->ratio(),
+              100 * learned->agreement);
+  if (learned->final_soft && learned->final_hard) {
+    std::printf("; last losses: soft %.4f, hard %.4f", *learned->final_soft, *learned->final_hard);
+  }
+  std::printf("\n");
+  if (!learned->control) return;
+  std::printf("without the teacher: held-out loss %.4f nats", learned->control->val_loss);
+  if (learned->control->val_accuracy) {
+    std::printf(", accuracy %.2f %%", 100 * *learned->control->val_accuracy);
+  }
+  std::printf(", same prediction for %.2f %% (%s)\n", 100 * learned->control->agreement,
+              escape_controls(learned->control->model.string()).c_str());
+}
+
 void print_lm(const app::TrainLmResult& result) {
   print_steps(result, result.tokens_per_s, "tokens/s");
   std::printf("held-out loss %.4f nats, %.4f bits per byte\n", result.val_loss,
               result.val_bits_per_byte);
+  print_distillation(result.distillation);
   std::printf("model: %s\n", escape_controls(result.model.string()).c_str());
 }
 
@@ -141,6 +164,7 @@ void print_vision(const app::TrainVisionResult& result) {
   print_steps(result, result.images_per_s, "images/s");
   std::printf("held-out loss %.4f nats, accuracy %.2f %% of %lld classes\n", result.val_loss,
               100 * result.val_accuracy, static_cast<long long>(result.classes));
+  print_distillation(result.distillation);
   if (!result.guard.empty()) std::printf("guard against collapse: %s\n", result.guard.c_str());
   std::printf("model: %s\n", escape_controls(result.model.string()).c_str());
 }
@@ -226,7 +250,7 @@ void run_paco(const TrainCommand& options, Context& context) {
 }
 
 struct Job {
-  const char *name, *about, *data, *init;
+  const char *name, *about, *data, *init, *teacher;  // without a teacher: null
   void (*run)(const TrainCommand&, Context&);
 };
 
@@ -242,6 +266,9 @@ void add_job(CLI::App& verb, Context& context, const Job& made) {
       "Set a key=value, which overrides the file, --data and --seed, e.g. lr.peak=0.002");
   job->add_option("--data", options->data, made.data)->check(not_empty());
   job->add_option("--init", options->init, made.init)->check(not_empty());
+  if (made.teacher != nullptr) {
+    job->add_option("--teacher", options->teacher, made.teacher)->check(not_empty());
+  }
   job->add_option("--out", options->out, "Folder of the run")
       ->check(not_empty())
       ->capture_default_str();
@@ -279,6 +306,7 @@ void add_train(CLI::App& program, Context& context) {
            .data = "Text file, folder of texts or JSON lines (default: embedded stories)",
            .init = "Start from this model and its tokenizer: Hugging Face folder, GGUF or llama2.c "
                    "file, or folder of a finished run",
+           .teacher = "Learn from this model, too, and with its tokenizer (docs/guide-training.md)",
            .run = run_lm});
   add_job(*verb, context,
           {.name = "vision",
@@ -286,12 +314,14 @@ void add_train(CLI::App& program, Context& context) {
            .data = "Folder with MNIST's IDX files, CIFAR-10's batches, or one folder of images per "
                    "class; or leaves: synthetic leaf images (docs/guide-vision.md)",
            .init = kImageInit,
+           .teacher = "Learn from this classifier, too: folder of a model or a run",
            .run = run_vision});
   add_job(*verb, context,
           {.name = "paco",
            .about = "Train a fine-grained image classifier with part contrast (PaCo-2)",
            .data = "Images as for train vision (docs/guide-paco.md)",
            .init = kImageInit,
+           .teacher = nullptr,
            .run = run_paco});
 }
 

@@ -226,8 +226,11 @@ torch::Tensor LlamaImpl::hidden(const torch::Tensor& ids) const {
 }
 
 torch::Tensor LlamaImpl::forward(const torch::Tensor& ids) const {
-  const Tensor logits = linear(hidden(ids), head(), {}, backend_);
-  return logits.view({ids.size(0), ids.size(1), -1});
+  return logits_of(hidden(ids)).view({ids.size(0), ids.size(1), -1});
+}
+
+torch::Tensor LlamaImpl::logits_of(const torch::Tensor& rows) const {
+  return linear(rows, head(), {}, backend_);
 }
 
 torch::Tensor LlamaImpl::loss_sum(const torch::Tensor& ids, const torch::Tensor& targets) const {

@@ -75,6 +75,10 @@ class LlamaImpl : public torch::nn::Module {
   // Returns the sum of losses in nats over targets ≥ 0, as an f64 scalar; targets [batch,
   // positions] int64.
   torch::Tensor loss_sum(const torch::Tensor& ids, const torch::Tensor& targets) const;
+  // The normed outputs of the last layer [batch · positions, hidden], and the logits [rows, vocab]
+  // of such rows.
+  torch::Tensor hidden(const torch::Tensor& ids) const;
+  torch::Tensor logits_of(const torch::Tensor& rows) const;
   // Makes layers 0, k, 2k, … keep only their inputs for the backward pass and compute the rest
   // again there (nn::recompute). 0 disables it. Losses and gradients are bit-identical.
   void set_recompute_every(Index k);
@@ -87,7 +91,6 @@ class LlamaImpl : public torch::nn::Module {
   std::vector<NamedTensor> model_tensors() const;
 
  private:
-  torch::Tensor hidden(const torch::Tensor& ids) const;
   const torch::Tensor& head() const { return lm_head_.defined() ? lm_head_ : embed_tokens_; }
 
   model_io::Architecture architecture_;

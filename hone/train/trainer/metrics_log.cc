@@ -14,7 +14,7 @@
 namespace hone::trainer {
 namespace {
 
-constexpr std::array<MetricsColumn, 21> kColumns = {
+constexpr std::array<MetricsColumn, 22> kColumns = {
     {{"loss", "train/loss", &MetricsRow::loss},
      {"lr", "train/lr", &MetricsRow::lr},
      {"grad_norm", "train/grad_norm", &MetricsRow::grad_norm},
@@ -35,7 +35,8 @@ constexpr std::array<MetricsColumn, 21> kColumns = {
      {"forward_s", "time/forward_s", &MetricsRow::forward_s},
      {"backward_s", "time/backward_s", &MetricsRow::backward_s},
      {"optimizer_s", "time/optimizer_s", &MetricsRow::optimizer_s},
-     {"memory_mb", "memory/mb", &MetricsRow::memory_mb}}};
+     {"memory_mb", "memory/mb", &MetricsRow::memory_mb},
+     {"soft", "train/soft", &MetricsRow::soft}}};
 
 std::string exact(double value) {
   std::array<char, 40> text;

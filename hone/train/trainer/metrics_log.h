@@ -32,6 +32,8 @@ struct MetricsRow {
   // Seconds of the phases of the step. Memory after it in MiB: of the process, or on CUDA what the
   // allocator has reserved at most; empty where the system does not tell.
   std::optional<double> forward_s{}, backward_s{}, optimizer_s{}, memory_mb{};
+  // The soft loss of a model that learns from a teacher; its loss on the data is `ce`.
+  std::optional<double> soft{};
 };
 
 // The columns after `step`, in order.

@@ -58,7 +58,9 @@ Left run(const Settings& settings) {
   for (const std::string& one : settings) set_config(job.config, one);
   if (job.config.lr.schedule == "one_cycle") job.config.given.erase("lr.warm_up_steps");
   if (job.config.trainer.clip_value > 0) job.config.given.erase("trainer.clip_norm");
-  if (!job.config.model.init.empty()) job.config.given.erase("data.tokenizer");
+  if (!job.config.model.init.empty() || !job.config.distill.teacher.empty()) {
+    job.config.given.erase("data.tokenizer");
+  }
   const memory::MemoryMeter meter;
   const Index before = meter.use().current;
   meter.reset_peak();
@@ -93,6 +95,15 @@ struct Change {
   std::string value;
   Settings with = {};
 };
+
+std::map<std::string, Change> distill_changes(const fs::path& teacher) {
+  const std::string key = "distill.teacher=" + teacher.string();
+  const Settings taught{key, "distill.control=false"};
+  return {{"distill.teacher", {teacher.string()}},
+          {"distill.temperature", {"2", taught}},
+          {"distill.alpha", {"0.2", taught}},
+          {"distill.control", {"false", {key}}}};
+}
 
 std::map<std::string, Change> changes(const fs::path& text, const fs::path& init,
                                       const fs::path& pruned) {
@@ -202,7 +213,8 @@ TEST(ConfigKeys, every_key_changes_what_a_run_leaves_behind) {
     if (tensor.name.find("down_proj") != std::string::npos) tensor.value.zero_();
   }
   write_tensors(pruned / "model.safetensors", tensors, {{"format", "pt"}});
-  const auto known = changes(text, init, pruned);
+  auto known = changes(text, init, pruned);
+  known.merge(distill_changes(init));
   std::map<Settings, std::string> without;
   without[{}] = run({}).results;
   ASSERT_TRUE(run({}).results == without[{}]) << "the same run twice leaves the same";

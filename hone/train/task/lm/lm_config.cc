@@ -33,7 +33,8 @@ void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
   add("model.mlp_bias", &model.mlp_bias, "biases on gate, up and down");
 }
 
-void add_entries(ConfigEntries& entries, LmConfig::Data& data, bool has_init) {
+// `source` is the key that provides the tokenizer; empty if none does.
+void add_entries(ConfigEntries& entries, LmConfig::Data& data, const std::string& source) {
   const EntryAdder add{entries};
   add("data.path", &data.path,
       "UTF-8 text file, folder of text files, or JSON lines with a field text; empty: the embedded "
@@ -41,10 +42,10 @@ void add_entries(ConfigEntries& entries, LmConfig::Data& data, bool has_init) {
       false);
   add("data.tokenizer", &data.tokenizer,
       "bpe: byte-level BPE trained on the training split; byte: one token per byte");
-  add.ignored_if(has_init, "model.init");
+  add.ignored_if(!source.empty(), source);
   add("data.vocab_size", &data.vocab_size,
       "size of the BPE vocabulary, including the end-of-text token");
-  add.ignored_if(has_init, "model.init");
+  add.ignored_if(!source.empty(), source);
   add.ignored_if(data.tokenizer == "byte", "data.tokenizer = byte");
   add("data.window", &data.window,
       "positions per training window, at most model.context; 0: model.context, but at most 512 "
@@ -116,7 +117,12 @@ void check_trainer(const LmConfig::Trainer& trainer) {
 ConfigEntries config_entries(LmConfig& config) {
   ConfigEntries entries;
   add_entries(entries, config.model);
-  add_entries(entries, config.data, !config.model.init.empty());
+  add_entries(entries, config.data,
+              !config.model.init.empty()        ? "model.init"
+              : !config.distill.teacher.empty() ? "distill.teacher"
+                                                : "");
+  trainer::add_entries(entries, config.distill,
+                       "what model.init may be, whose tokenizer the new model gets");
   add_entries(entries, config.optim, lm_rules());
   add_entries(entries, config.lr, lm_rules(), "; with model.init 1/50 of that");
   add_entries(entries, config.trainer);
@@ -142,6 +148,7 @@ double peak_of(const LmConfig& config) {
 void check_config(const LmConfig& config) {
   check_model(config.model);
   check_data(config.data, config.model.context);
+  check_config(config.distill);
   check_config(config.optim, lm_rules());
   check_config(config.lr);
   check_trainer(config.trainer);

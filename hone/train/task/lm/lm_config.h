@@ -7,6 +7,7 @@
 #include "hone/core/config/config_table.h"
 #include "hone/model_io/architecture.h"
 #include "hone/train/optim/optim_config.h"
+#include "hone/train/trainer/distill_config.h"
 #include "hone/train/trainer/trainer_config.h"
 
 namespace hone::task {
@@ -32,6 +33,7 @@ struct LmConfig {
     Index stories = 20000, held_out_stories = 500;
     Index validation_tokens = 16384;
   } data;
+  trainer::DistillConfig distill;
   optim::OptimConfig optim;
   optim::LrConfig lr;
   struct Trainer : trainer::TrainerConfig {

@@ -26,24 +26,27 @@ model_io::Architecture architecture_for(const LmConfig& config, const text::Toke
   }
   model_io::Architecture out = make_architecture(config, tokenizer.vocab_size());
   out.bos_id = tokenizer.bos();
-  out.stop_ids = {*tokenizer.eos()};
+  if (tokenizer.eos()) out.stop_ids = {*tokenizer.eos()};
   return out;
 }
 
 }  // namespace
 
-LmPlan plan_lm(const LmConfig& config, const InitialModel* initial) {
-  LmData data = load_lm_data(config, initial != nullptr ? initial->tokenizer : nullptr);
+LmPlan plan_lm(const LmConfig& config, const InitialModel* initial, const LmTeacher* teacher) {
+  LmData data = load_lm_data(config, initial != nullptr   ? initial->tokenizer
+                                     : teacher != nullptr ? teacher->tokenizer
+                                                          : nullptr);
   model_io::Architecture architecture = architecture_for(config, *data.tokenizer, initial);
   TokenWindows windows = training_windows(config, data);
   return {std::move(data), std::move(architecture), std::move(windows)};
 }
 
-LmSetup set_up_lm(const LmConfig& config, const InitialModel* initial) {
-  return set_up_lm(config, plan_lm(config, initial), initial);
+LmSetup set_up_lm(const LmConfig& config, const InitialModel* initial, const LmTeacher* teacher) {
+  return set_up_lm(config, plan_lm(config, initial, teacher), initial, teacher);
 }
 
-LmSetup set_up_lm(const LmConfig& config, LmPlan plan, const InitialModel* initial) {
+LmSetup set_up_lm(const LmConfig& config, LmPlan plan, const InitialModel* initial,
+                  const LmTeacher* teacher) {
   const c10::Device device = trainer::device_of(config.trainer);
   select_device("trainer.device", device);
   nn::Llama model = make_llama(plan.architecture, static_cast<std::uint64_t>(config.trainer.seed),
@@ -56,6 +59,10 @@ LmSetup set_up_lm(const LmConfig& config, LmPlan plan, const InitialModel* initi
   model->to(device);
   LmTask task(model, std::move(plan.windows), plan.data.held_out, config.trainer.micro_batch,
               config.trainer.accumulation_steps, config.data.validation_tokens);
+  if (teacher != nullptr) {
+    task.learn_from(teacher->model,
+                    {.temperature = config.distill.temperature, .alpha = config.distill.alpha});
+  }
   return {std::move(plan.data), model, std::move(task)};
 }
 

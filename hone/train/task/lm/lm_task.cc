@@ -10,6 +10,7 @@
 #include "hone/core/check.h"
 #include "hone/core/machine/trace.h"
 #include "hone/train/device.h"
+#include "hone/train/task/lm/lm_teacher.h"
 #include "hone/train/task/lm/window_batches.h"
 
 namespace hone::task {
@@ -33,8 +34,27 @@ trainer::LossSum LmTask::micro_batch(Index step, Index micro) {
     HONE_TRACE_ZONE("data", {"windows", end - first});
     return train_.batch(step * samples_ + first, end - first);
   }();
-  return {.sum = model_->loss_sum(send(batch.ids, device_), send(batch.targets, device_)),
-          .weight = static_cast<double>(batch.predicted)};
+  return loss_of(send(batch.ids, device_), send(batch.targets, device_),
+                 static_cast<double>(batch.predicted));
+}
+
+void LmTask::learn_from(nn::Llama teacher, const loss::DistillationOptions& options) {
+  teacher_ = std::move(teacher);
+  distillation_ = options;
+}
+
+trainer::LossSum LmTask::loss_of(const torch::Tensor& ids, const torch::Tensor& targets,
+                                 double weight) {
+  if (!teacher_ || distillation_.alpha == 0) {
+    return {.sum = model_->loss_sum(ids, targets), .weight = weight};
+  }
+  const loss::DistillationSums sums =
+      distillation_sums(*model_, *teacher_, ids, targets, distillation_);
+  const double counted = std::max(1.0, weight);
+  return {.sum = sums.total,
+          .weight = weight,
+          .terms = {{&trainer::MetricsRow::soft, sums.soft / counted},
+                    {&trainer::MetricsRow::ce, sums.hard / counted}}};
 }
 
 std::vector<torch::Tensor> LmTask::largest_sample() {
@@ -44,8 +64,7 @@ std::vector<torch::Tensor> LmTask::largest_sample() {
 
 trainer::LossSum LmTask::loss_of(const std::vector<torch::Tensor>& batch) {
   HONE_CHECK(batch.size() == 2, "LmTask", "ids and targets", batch.size());
-  return {.sum = model_->loss_sum(batch[0], batch[1]),
-          .weight = batch[1].ge(0).sum().item<double>()};
+  return loss_of(batch[0], batch[1], batch[1].ge(0).sum().item<double>());
 }
 
 double LmTask::nominal_weight() const {
@@ -70,11 +89,12 @@ bool LmTask::halve_validation_batches() {
   return validation_batch_ > 0;
 }
 
-trainer::Validation LmTask::validate(bool all, const trainer::BatchDone& batch_done) {
+std::vector<std::span<const text::TokenId>> LmTask::held_out_windows(bool all,
+                                                                     Index context) const {
   const std::span<const text::TokenId> tokens = held_out_.stream.ids;
   std::vector<std::span<const text::TokenId>> windows;
   Index used = 0;
-  const Index length = std::min(model_->architecture().context, text::kEvalWindow);
+  const Index length = std::min(context, text::kEvalWindow);
   for (const auto& window : text::cut_windows(held_out_.stream.ends, length, /*lead=*/true)) {
     if (window.length() < 2) continue;
     if (!all && used > 0 && used + window.length() > validation_tokens_) break;
@@ -82,6 +102,25 @@ trainer::Validation LmTask::validate(bool all, const trainer::BatchDone& batch_d
                                      static_cast<std::size_t>(window.length())));
     used += window.length();
   }
+  return windows;
+}
+
+double LmTask::agreement(bool all) {
+  HONE_CHECK(teacher_, "LmTask", "a teacher", "none");
+  Index same = 0, predicted = 0;
+  const Index context = std::min(model_->architecture().context, teacher_->architecture().context);
+  for_each_window_batch(held_out_windows(all, context), validation_batch_,
+                        [&](const torch::Tensor& ids, const torch::Tensor& targets) {
+                          same += count_agreements(*model_, *teacher_, send(ids, device_),
+                                                   send(targets, device_));
+                          predicted += targets.numel();
+                        });
+  return static_cast<double>(same) / static_cast<double>(predicted);
+}
+
+trainer::Validation LmTask::validate(bool all, const trainer::BatchDone& batch_done) {
+  const std::vector<std::span<const text::TokenId>> windows =
+      held_out_windows(all, model_->architecture().context);
   double nats = 0;
   Index predicted = 0, bytes = 0, done = 0;
   if (batch_done) batch_done(0, std::ssize(windows));

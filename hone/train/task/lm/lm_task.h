@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "hone/text/token_stream.h"
+#include "hone/train/loss/distillation.h"
 #include "hone/train/nn/llama.h"
 #include "hone/train/task/lm/token_data.h"
 #include "hone/train/trainer/trainer.h"
@@ -22,6 +24,9 @@ class LmTask final : public trainer::Task {
   LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
          Index accumulation_steps, Index validation_tokens);
 
+  // From now on, the loss is that of distillation.
+  void learn_from(nn::Llama teacher, const loss::DistillationOptions& options);
+
   trainer::LossSum micro_batch(Index step, Index micro) override;
   double nominal_weight() const override;
   // Like `hone eval`: cuts each document from its start into windows of the context, at most
@@ -29,6 +34,9 @@ class LmTask final : public trainer::Task {
   // per byte refer to the bytes of the predicted tokens.
   trainer::Validation validate(bool all, const trainer::BatchDone& batch_done) override;
   std::vector<trainer::CheckpointTensor> weights() override;
+  // The share of the predicted tokens of validate() that the teacher predicts, too: the most
+  // probable one of both. Needs a teacher.
+  double agreement(bool all);
   torch::nn::Module* module() override { return model_.get(); }
   // One window: {ids, targets}, each [1, length].
   std::vector<torch::Tensor> largest_sample() override;
@@ -38,7 +46,11 @@ class LmTask final : public trainer::Task {
   bool halve_validation_batches() override;
 
  private:
-  nn::Llama model_;
+  trainer::LossSum loss_of(const torch::Tensor& ids, const torch::Tensor& targets, double weight);
+  std::vector<std::span<const text::TokenId>> held_out_windows(bool all, Index context) const;
+
+  nn::Llama model_, teacher_{nullptr};
+  loss::DistillationOptions distillation_;
   c10::Device device_;
   TokenWindows train_;
   HeldOutText held_out_;

@@ -89,6 +89,45 @@ class FeatureObjective final : public Objective {
   std::shared_ptr<torch::nn::Module> both_;  // net_ and projection_, or null
 };
 
+// The loss of a student over all views, which go through both networks as one batch.
+class DistillationObjective final : public Objective {
+ public:
+  DistillationObjective(nn::VisionNet net, std::shared_ptr<const VisionTeacher> teacher,
+                        Index views, const loss::DistillationOptions& options)
+      : net_(std::move(net)), teacher_(std::move(teacher)), views_(views), options_(options) {}
+
+  torch::nn::Module& module() override { return *net_.ptr(); }
+  Index views() const override { return views_; }
+
+  ObjectiveLoss loss(const ViewBatch& batch) override {
+    const bool is_one = batch.views.size() == 1;
+    const Tensor images = is_one ? batch.views[0] : at::cat(batch.views);
+    const Tensor targets = is_one ? batch.targets : batch.targets.repeat({std::ssize(batch.views)});
+    const auto [logits, features] = net_->forward_with_features(images);
+    const Tensor taught = options_.alpha > 0 ? teacher_->logits(images) : Tensor();
+    const loss::DistillationSums sums = loss::distillation_sums(logits, taught, targets, options_);
+    const auto rows = static_cast<double>(sums.rows);
+    ObjectiveLoss out;
+    out.mean = sums.total / rows;
+    const auto of_first = [&](const Tensor& all) {
+      return all.narrow(0, 0, batch.targets.size(0));
+    };
+    out.logits = of_first(logits);
+    if (features.defined()) out.features = of_first(features);
+    if (sums.soft.defined()) {
+      out.terms.push_back({&MetricsRow::soft, sums.soft.detach() / rows});
+      out.terms.push_back({&MetricsRow::ce, sums.hard.detach() / rows});
+    }
+    return out;
+  }
+
+ private:
+  nn::VisionNet net_;
+  std::shared_ptr<const VisionTeacher> teacher_;
+  Index views_;
+  loss::DistillationOptions options_;
+};
+
 class PartObjective final : public Objective {
  public:
   PartObjective(const LossConfig& loss, const PacoConfig& paco, const nn::VisionNet& net,
@@ -147,6 +186,15 @@ class PartObjective final : public Objective {
 };
 
 }  // namespace
+
+std::unique_ptr<Objective> make_distillation(nn::VisionNet net,
+                                             std::shared_ptr<const VisionTeacher> teacher,
+                                             const LossConfig& loss,
+                                             loss::DistillationOptions options) {
+  options.label_smoothing = loss.label_smoothing;
+  return std::make_unique<DistillationObjective>(std::move(net), std::move(teacher), loss.views,
+                                                 options);
+}
 
 std::unique_ptr<Objective> make_objective(const LossConfig& loss, const PacoConfig& paco,
                                           nn::VisionNet net, std::uint64_t seed, Index images) {

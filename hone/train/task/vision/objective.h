@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "hone/core/file/json_io.h"
+#include "hone/train/loss/distillation.h"
 #include "hone/train/nn/vision.h"
 #include "hone/train/paco/peak_cache.h"
 #include "hone/train/task/vision/loss_config.h"
 #include "hone/train/task/vision/vision_model.h"
+#include "hone/train/task/vision/vision_teacher.h"
 #include "hone/train/trainer/trainer.h"
 
 namespace hone::task {
@@ -52,5 +54,10 @@ class Objective {
 // images, for paco.refresh_every above 1.
 std::unique_ptr<Objective> make_objective(const LossConfig& loss, const PacoConfig& paco,
                                           nn::VisionNet net, std::uint64_t seed, Index images = 0);
+// Cross entropy and the logits of a teacher, as loss::distillation_sums() combines them.
+std::unique_ptr<Objective> make_distillation(nn::VisionNet net,
+                                             std::shared_ptr<const VisionTeacher> teacher,
+                                             const LossConfig& loss,
+                                             loss::DistillationOptions options);
 
 }  // namespace hone::task

@@ -55,7 +55,7 @@ void score_images(nn::VisionNet& model, const ImageBatches& batches, const Score
                   const TakeScores& take) {
   for_each_batch(model, batches, options,
                  [&](Index first, const torch::Tensor& images, const torch::Tensor& labels) {
-                   take(first, model->forward(images), labels);
+                   take({first, images, model->forward(images), labels});
                  });
 }
 

@@ -25,8 +25,11 @@ struct ScoreOptions {
   Index workers = 0, prefetch = 1;  // as in Prefetcher
   BatchPlace place = {};            // must match the model
 };
-using TakeScores =
-    std::function<void(Index first, const torch::Tensor& logits, const torch::Tensor& labels)>;
+struct ScoredBatch {
+  Index first = 0;  // sample
+  torch::Tensor images, logits, labels;
+};
+using TakeScores = std::function<void(const ScoredBatch& batch)>;
 
 // The outputs of a model for images, one row for each.
 struct ImageScores {
@@ -35,8 +38,8 @@ struct ImageScores {
 };
 
 // Computes the logits [batch, classes] of every sample with the model in evaluation mode, batch by
-// batch. Logits and labels are on the model's device. Afterwards the model is in training mode,
-// also after an exception.
+// batch. The tensors of a batch are on the model's device. Afterwards the model is in training
+// mode, also after an exception.
 void score_images(nn::VisionNet& model, const ImageBatches& batches, const ScoreOptions& options,
                   const TakeScores& take);
 

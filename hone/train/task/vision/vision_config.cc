@@ -115,6 +115,8 @@ ConfigEntries config_entries(VisionConfig& config) {
   add_entries(entries, config.data);
   add_entries(entries, config.augment);
   add_entries(entries, config.loss);
+  trainer::add_entries(entries, config.distill,
+                       "folder of a classifier or of a finished run, for images of the same size");
   add_entries(entries, config.paco, config.loss);
   add_entries(entries, config.optim, vision_rules());
   add_entries(entries, config.lr, vision_rules());
@@ -192,6 +194,9 @@ void check_config(const VisionConfig& config) {
   data::check_leaves(data.leaves);
   data::check_augment(config.augment);
   check_config(config.loss);
+  check_config(config.distill);
+  HONE_CHECK(config.distill.teacher.empty() || config.loss.method == "ce", "loss.method",
+             "ce with distill.teacher", config.loss.method);
   check_config(config.paco);
   // Again in make_objective(), but before images are loaded.
   HONE_CHECK(config.loss.method == "ce" || nn::find_resnet(config.model.name) != nullptr,

@@ -8,6 +8,7 @@
 #include "hone/data/leaves/leaf_cues.h"
 #include "hone/train/optim/optim_config.h"
 #include "hone/train/task/vision/loss_config.h"
+#include "hone/train/trainer/distill_config.h"
 #include "hone/train/trainer/trainer_config.h"
 
 namespace hone::task {
@@ -30,6 +31,7 @@ struct VisionConfig {
   } data;
   data::AugmentOptions augment;
   LossConfig loss;
+  trainer::DistillConfig distill;
   PacoConfig paco;
   optim::OptimConfig optim;
   optim::LrConfig lr;

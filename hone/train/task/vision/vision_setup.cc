@@ -127,7 +127,9 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& sto
   check_for_device(config, device);
   select_device("trainer.device", device);
   // Opened before images are loaded, which takes long.
-  if (!config.model.init.empty()) MmapFile{nn::weights_file_of(config.model.init)};
+  for (const std::string& folder : {config.model.init, config.distill.teacher}) {
+    if (!folder.empty()) MmapFile{nn::weights_file_of(folder)};
+  }
   auto data = std::make_shared<VisionData>();
   data->corpus = load_corpus(config.data, stop);
   const data::ImageCorpus& corpus = data->corpus;
@@ -169,7 +171,17 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& sto
   const Index micro_batch = micro_batch_of(config, corpus.train.size());
   HONE_CHECK(!model->mixes_batch() || micro_batch > 1, "trainer.micro_batch",
              concat("at least 2 for the BatchNorm of ", config.model.name), micro_batch);
-  auto objective = make_objective(config.loss, config.paco, model, seed, corpus.train.size());
+  std::shared_ptr<const VisionTeacher> teacher;
+  if (!config.distill.teacher.empty()) {
+    teacher = std::make_shared<VisionTeacher>(
+        config.distill.teacher, corpus.classes,
+        data::ImageShape{spec.channels, spec.height, spec.image_width}, data->stats, device);
+  }
+  auto objective = teacher == nullptr
+                       ? make_objective(config.loss, config.paco, model, seed, corpus.train.size())
+                       : make_distillation(model, teacher, config.loss,
+                                           {.temperature = config.distill.temperature,
+                                            .alpha = config.distill.alpha});
   const bool channels_last = config.model.channels_last && config.model.name != "mlp";
   if (channels_last) nn::use_channels_last(objective->module());
   objective->module().to(device);
@@ -184,7 +196,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& sto
                         .prefetch = config.data.prefetch,
                         .channels_last = channels_last,
                         .guard = guard_options(config, corpus, micro_batch)});
-  return {std::move(data), model, std::move(task), std::move(loaded)};
+  return {std::move(data), model, std::move(task), std::move(loaded), std::move(teacher)};
 }
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,

@@ -22,6 +22,7 @@ struct VisionSetup {
   // Names of the parameters of `model` that lr.backbone_scale applies to: those from model.init.
   // Empty if lr.backbone_scale is 1.
   std::vector<std::string> scaled = {};
+  std::shared_ptr<const VisionTeacher> teacher = {};  // of distill.teacher; null without
 };
 // What a net had from model.init, for a run that resumes without it. Weights of factored layers are
 // 0 until the checkpoint is restored.

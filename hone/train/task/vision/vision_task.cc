@@ -148,15 +148,31 @@ trainer::Validation VisionTask::validate(bool all, const trainer::BatchDone& bat
                 .workers = workers_,
                 .prefetch = prefetch_,
                 .place = place_},
-               [&](Index first, const torch::Tensor& logits, const torch::Tensor& labels) {
-                 nats += loss_sum(logits, labels).item<double>();
-                 right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
-                 if (batch_done) batch_done(first + labels.numel(), count);
+               [&](const ScoredBatch& batch) {
+                 nats += loss_sum(batch.logits, batch.labels).item<double>();
+                 right += batch.logits.argmax(1).eq(batch.labels).sum().item<std::int64_t>();
+                 if (batch_done) batch_done(batch.first + batch.labels.numel(), count);
                });
   trainer::Validation out;
   out.loss = nats / static_cast<double>(count);
   out.accuracy = static_cast<double>(right) / static_cast<double>(count);
   return out;
+}
+
+double VisionTask::agreement(const VisionTeacher& teacher) {
+  const Index images = held_out_.images_per_epoch();
+  Index same = 0;
+  score_images(model_, held_out_,
+               {.count = images,
+                .batch = validation_batch_,
+                .workers = workers_,
+                .prefetch = prefetch_,
+                .place = place_},
+               [&](const ScoredBatch& batch) {
+                 const torch::Tensor taught = teacher.logits(batch.images).argmax(1);
+                 same += batch.logits.argmax(1).eq(taught).sum().item<Index>();
+               });
+  return static_cast<double>(same) / static_cast<double>(images);
 }
 
 std::vector<trainer::CheckpointTensor> VisionTask::weights() {

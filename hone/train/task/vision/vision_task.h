@@ -55,6 +55,9 @@ class VisionTask final : public trainer::Task {
   Index halve_micro_batches() override;
   bool halve_validation_batches() override;
 
+  // The share of the held-out images that the teacher puts into the same class.
+  double agreement(const VisionTeacher& teacher);
+
   Objective& objective() { return *objective_; }
   // Call it at the end of training. Empty without a guard.
   std::optional<CollapseVerdict> verdict();
