@@ -60,6 +60,8 @@ class Batcher {
   // Accepts a request, or refuses it: if the queue is full, or if the predicted time of the batch
   // in progress, the waiting requests and its own run exceeds the latency limit.
   std::optional<BatchRefusal> submit(RequestId id, std::uint64_t shape, TimeNs now);
+  // From now on, batches start whenever the function is idle.
+  void stop_waiting() { options_.max_wait_ns = 0; }
   // Removes a waiting request. A running one is left alone. Unknown ids are ignored.
   void cancel(RequestId id);
   // Returns the batch to run now, if there is one. The latency limit of its oldest request bounds

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/types.h>
+
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "hone/core/batch/batcher.h"
+#include "hone/core/machine/clock.h"
+#include "hone/train/surgery/evaluation_scope.h"
+#include "hone/train/surgery/module_call.h"
+
+// Runs single inputs from many threads through a module in batches.
+namespace hone::nn {
+
+struct ModuleServerOptions {
+  Index max_batch = 8;
+  double max_wait_ms = 5;  // how long an input waits for others to share its batch
+  // Longest time from submit() to the result; 0: no limit. Inputs that cannot meet it are refused,
+  // by what earlier batches of their kind took (Batcher).
+  double max_latency_ms = 0;
+  Index max_queue = 1024;
+};
+
+struct ModuleResult {
+  torch::Tensor output;   // the row of the module's output, without gradient
+  double latency_ms = 0;  // from submit() to the result
+  Index batch = 0;        // inputs that ran together
+};
+
+// The queue of a ModuleServer without its thread: the caller says when to run. The module computes
+// in evaluation mode while the queue exists.
+class ModuleQueue {
+ public:
+  ModuleQueue(ModuleCall module, const ModuleServerOptions& options, const Clock& clock);
+  // Fails the inputs that still wait with Error{Cancelled}.
+  ~ModuleQueue();
+  ModuleQueue(const ModuleQueue&) = delete;
+  ModuleQueue& operator=(const ModuleQueue&) = delete;
+
+  // Adds an input, a sample without the dimension of the batch, unless it is refused. From any
+  // thread. Throws Error{InvalidArgument} for an undefined tensor, and Error{Cancelled} after
+  // close().
+  struct Submitted {
+    std::optional<BatchRefusal> refusal;
+    std::future<ModuleResult> result;  // without a refusal
+  };
+  Submitted submit(torch::Tensor input);
+  // Runs the batch that is due, if there is one. One thread at a time.
+  bool run_due();
+  // From now on, takes no input, and batches do not wait to become full.
+  void close();
+
+  std::optional<TimeNs> next_timer() const;  // when run_due() will have a batch
+  BatcherCounters counters() const;
+
+ private:
+  struct Pending {
+    torch::Tensor input;
+    std::promise<ModuleResult> promise;
+    TimeNs arrived = 0;
+  };
+  struct Ran {
+    std::vector<torch::Tensor> outputs;  // a row for each input
+    std::exception_ptr error;
+  };
+
+  Ran run(const std::vector<torch::Tensor>& inputs) const;
+  // Gives requests their results. `batch` and `ran` belong to the last batch.
+  void settle(const Batch& batch, const Ran& ran);
+
+  ModuleCall module_;
+  EvaluationScope evaluation_;
+  const Clock& clock_;
+  mutable std::mutex mutex_;  // of what follows
+  Batcher batcher_;
+  std::map<RequestId, Pending> pending_;
+  RequestId next_id_ = 0;
+  bool is_closed_ = false;
+};
+
+// Batches the inputs that threads submit. Inputs of the same shape, type and device share a batch.
+// An input whose forward pass throws fails alone: the others of its batch run again one by one.
+class ModuleServer {
+ public:
+  explicit ModuleServer(ModuleCall module, const ModuleServerOptions& options = {},
+                        const Clock& clock = steady_clock());
+  ~ModuleServer();  // shutdown()
+  ModuleServer(const ModuleServer&) = delete;
+  ModuleServer& operator=(const ModuleServer&) = delete;
+
+  // Returns the result of an input, or what its forward pass threw. Throws like
+  // ModuleQueue::submit(), and Error{Resource} if the queue is full or the limit cannot be met. A
+  // request that is refused later has that error in its future.
+  std::future<ModuleResult> submit(torch::Tensor input);
+
+  // The results of all inputs, in their order; waits where the queue is full.
+  struct Predictions {
+    std::vector<torch::Tensor> outputs;
+    std::vector<double> latencies_ms;  // of each
+    double latency_ms = 0;             // of all
+  };
+  Predictions predict_batch(const std::vector<torch::Tensor>& inputs);
+
+  // Takes no input from now on, runs all that wait, and ends the thread.
+  void shutdown();
+  BatcherCounters counters() const { return queue_.counters(); }
+
+ private:
+  void serve();
+  void wake();
+
+  const Clock& clock_;
+  ModuleQueue queue_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool has_news_ = false, is_closed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace hone::nn
