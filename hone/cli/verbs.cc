@@ -18,6 +18,7 @@ void add_bench_llm(CLI::App& bench, Context& context);
 // Files of cli/torch are linked into hone-torch alone; in `hone` these addresses are null.
 [[gnu::weak]] void add_classify(CLI::App& program, Context& context);
 [[gnu::weak]] void add_demo(CLI::App& program, Context& context);
+[[gnu::weak]] void add_optimize(CLI::App& program, Context& context);
 [[gnu::weak]] void add_train(CLI::App& program, Context& context);
 [[gnu::weak]] void add_tune(CLI::App& program, Context& context);
 [[gnu::weak]] void add_bench_amp(CLI::App& bench, Context& context);
@@ -34,6 +35,7 @@ std::span<const VerbEntry> verb_entries() {
                                                         {"classify", Always, add_classify},
                                                         {"tune", Always, add_tune},
                                                         {"compress", ByInput, add_compress},
+                                                        {"optimize", Always, add_optimize},
                                                         {"generate", Never, add_generate},
                                                         {"eval", ByInput, add_eval},
                                                         {"convert", Never, add_convert},

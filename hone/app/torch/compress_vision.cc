@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hone/app/torch/calibration_images.h"
 #include "hone/app/torch/eval_vision.h"
 #include "hone/app/torch/held_out_images.h"
 #include "hone/app/torch/score_part.h"
@@ -25,10 +26,6 @@
 
 namespace hone::app {
 namespace {
-
-using torch::Tensor;
-
-constexpr Index kBatch = 32;
 
 struct PruneStep {
   std::string text;
@@ -85,31 +82,6 @@ std::optional<nn::QuantizeOptions> quantize_options(const std::vector<std::strin
   return out;
 }
 
-// Batches of images that calibrate, with the model's labels.
-struct Calibration {
-  std::vector<Tensor> images, labels;
-};
-
-Calibration load_calibration(const data::ImageCorpus& corpus, const task::VisionModel& model,
-                             Index count, std::uint64_t seed) {
-  const task::ImageBatches batches(corpus.train, model.image_shape(), model.stats, seed,
-                                   model.cut());
-  const std::vector<Index> labels = labels_of(corpus, corpus.train, model.classes);
-  Calibration out;
-  count = std::min(count, corpus.train.size());
-  for (Index first = 0; first < count; first += kBatch) {
-    const Index size = std::min(kBatch, count - first);
-    const auto tensors = task::to_tensors(batches.make(first, size), batches.shape());
-    out.images.push_back(tensors[0]);
-    const Tensor own = at::empty({size}, at::kLong);
-    for (Index i = 0; i < size; ++i) {
-      own[i] = labels[static_cast<std::size_t>(batches.index_of(first + i))];
-    }
-    out.labels.push_back(own);
-  }
-  return out;
-}
-
 class Compression {
  public:
   explicit Compression(const CompressVisionOptions& options) : options_(options) {
@@ -129,7 +101,8 @@ class Compression {
     model_ = task::read_vision_model(options.model);
     if (!options.data.empty()) {
       corpus_ = load_held_out(options.data, model_, options.stop, data::ImageParts::Both);
-      calibration_ = load_calibration(corpus_, model_, options.calibration_images, options.seed);
+      calibration_ = load_calibration(corpus_, model_,
+                                      {.images = options.calibration_images, .seed = options.seed});
     }
   }
 
@@ -232,7 +205,7 @@ class Compression {
   std::optional<nn::QuantizeOptions> quantize_;
   task::VisionModel model_{nn::VisionNet(nullptr), {}, {}};
   data::ImageCorpus corpus_;
-  Calibration calibration_;
+  CalibrationImages calibration_;
 };
 
 std::string percent(const Json& share) { return fixed(100 * share.get<double>(), 2); }

@@ -40,6 +40,7 @@ void connect(QuantizableLayer& out, torch::nn::Module& model, const Layer& layer
              std::function<AnyModule(StoredWeight)> make) {
   AnyModule old = content_of(layer);
   out.forward = [old](const Tensor& x) mutable { return old.forward(x); };
+  out.fastest = out.forward;
   const torch::Device device = layer.module->parameters().front().device();
   out.apply = [&model, path = out.path, device, make](std::vector<StoredWeight> weights) {
     AnyModule fresh = make(std::move(weights.at(0)));
@@ -84,6 +85,10 @@ QuantizableLayer of_conv(torch::nn::Module& model, const Layer& layer,
   connect(out, model, layer, [bias = conv.bias, options](StoredWeight weight) {
     return AnyModule(QuantizedConv2d(std::move(weight), bias, options));
   });
+  // In which batch normalization is folded, too.
+  FusedConv2d fused(FoldedConv{conv.weight, conv.bias},
+                    FusedConv2dOptions{.geometry = options.geometry});
+  out.fastest = [fused](const Tensor& x) mutable { return fused->forward(x); };
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
 #include <set>
 #include <span>
@@ -22,6 +23,7 @@
 #include "hone/train/surgery/evaluation_scope.h"
 #include "hone/train/surgery/input_observer.h"
 #include "hone/train/surgery/layer_surgery.h"
+#include "hone/train/surgery/on_off.h"
 
 namespace hone::nn {
 namespace {
@@ -74,33 +76,29 @@ void undo_all(const std::vector<QuantizableLayer*>& changed) {
   for (auto at = changed.rbegin(); at != changed.rend(); ++at) (*at)->undo();
 }
 
-// The time of the quantized model against the float model, whose layers are put in for each run.
-RatioInterval measure_model(const ModuleCall& model, const Tensor& example,
-                            const std::vector<QuantizableLayer*>& changed, Measurer& measurer,
-                            const MeasureOptions& options) {
-  const Snapshot quantized = snapshot(model.module());
+// What exchanges the layers that were quantized, and are in the model, for the float layers.
+std::function<void(bool)> switch_of_layers(torch::nn::Module& model,
+                                           const std::vector<QuantizableLayer*>& changed) {
+  std::vector<std::function<void()>> undo;
+  for (const QuantizableLayer* layer : changed) undo.push_back(layer->undo);
   std::vector<std::pair<RecurrentSlotImpl*, QuantizedRecurrent>> recurrent;
-  for (const Layer& layer : layers_of(model.module())) {
+  for (const Layer& layer : layers_of(model)) {
     auto* const slot = dynamic_cast<RecurrentSlotImpl*>(layer.holder);
     if (slot != nullptr && slot->quantized()) recurrent.emplace_back(slot, slot->quantized());
   }
-  const auto set = [&](bool on) {
-    if (!on) return undo_all(changed);
-    restore(quantized);
+  std::vector<std::pair<std::string, torch::nn::AnyModule>> quantized;
+  for (const QuantizedPlace& place : quantized_layers(model)) {
+    const Layer layer = find_layer(model, place.path);
+    if (is_replaceable(layer)) quantized.emplace_back(place.path, content_of(layer));
+  }
+  return [&model, undo, recurrent, quantized](bool on) {
+    if (!on) {
+      for (auto at = undo.rbegin(); at != undo.rend(); ++at) (*at)();
+      return;
+    }
+    for (const auto& [path, layer] : quantized) replace(model, path, layer);
     for (const auto& [slot, layer] : recurrent) slot->set_quantized(layer);
   };
-  bool is_on = true;
-  const auto contestant = [&](const char* name, bool on) {
-    return Contestant{name, [&] { call(model, example); },
-                      [&, on] {
-                        if (std::exchange(is_on, on) != on) set(on);
-                      }};
-  };
-  const std::vector<Contestant> contestants{contestant("float", false),
-                                            contestant("quantized", true)};
-  const Measurement measured = measurer.measure(contestants, options);
-  if (!is_on) set(true);
-  return measurer.speedup(measured, 1, 0);
 }
 
 // Why the output of a quantized model is not good enough; empty if it is.
@@ -242,7 +240,7 @@ class Quantization {
     if (measurer_ == nullptr) return;
     const std::vector<Contestant> contestants{{"float",
                                                [&] {
-                                                 layer.forward(x);
+                                                 layer.fastest(x);
                                                  synchronize(x.device());
                                                }},
                                               {"packed", [&] {
@@ -277,9 +275,12 @@ class Quantization {
       }
       const std::string problem = problem_of(got, want_, report.error, options_.max_error);
       if (!problem.empty()) return veto(problem, report);
-      if (measurer_ != nullptr) {
-        report.speedup = measure_model(model_, example_, changed_, *measurer_, options_.measure);
-      }
+    }
+    report.set_applied = switch_of_layers(model_.module(), changed_);
+    if (want_.defined() && measurer_ != nullptr) {
+      report.speedup = speedup_of_changes([this] { call(model_, example_); },
+                                          {report.set_applied, "float", "quantized"}, *measurer_,
+                                          options_.measure);
     }
     report.is_applied = true;
     report.verdict = concat(std::ssize(changed_), " of ", std::ssize(layers_),
@@ -310,6 +311,11 @@ class Quantization {
 
 }  // namespace
 
+std::string_view name_of(CompressionStatus status) {
+  constexpr std::array<std::string_view, 3> kWords{"applied", "skipped", "failed"};
+  return kWords.at(static_cast<std::size_t>(status));
+}
+
 Index stored_bytes(const torch::nn::Module& model) {
   Index sum = 0;
   std::set<const void*> seen;
@@ -330,7 +336,6 @@ QuantizeReport quantize(const ModuleCall& model, const QuantizeOptions& options,
 }
 
 Json to_json(const QuantizeReport& report) {
-  constexpr std::array kWords{"applied", "skipped", "failed"};
   const auto interval = [](const RatioInterval& speedup) {
     return Json{{"ratio", speedup.ratio}, {"low", speedup.low}, {"high", speedup.high}};
   };
@@ -338,7 +343,7 @@ Json to_json(const QuantizeReport& report) {
   for (const QuantizedLayerRecord& layer : report.layers) {
     layers.push_back({{"path", layer.path},
                       {"type", layer.type},
-                      {"status", kWords.at(static_cast<std::size_t>(layer.status))},
+                      {"status", name_of(layer.status)},
                       {"reason", layer.reason},
                       {"format", layer.format},
                       {"algorithm", layer.algorithm},

@@ -3,7 +3,9 @@
 
 #include <torch/types.h>
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hone/core/file/json_io.h"
@@ -32,6 +34,7 @@ struct QuantizeOptions {
 };
 
 enum class CompressionStatus { Applied, Skipped, Failed };
+std::string_view name_of(CompressionStatus status);  // "applied", …
 
 struct QuantizedLayerRecord {
   std::string path, type;  // "layer1.0.conv1", "Conv2d"
@@ -54,6 +57,9 @@ struct QuantizeReport {
   RatioInterval speedup = {};
   bool is_applied = false;
   std::string verdict;  // one sentence
+  // Puts the float layers in, or the quantized ones again. Valid as long as the model, and while
+  // these layers are not exchanged otherwise.
+  std::function<void(bool on)> set_applied = {};
 
   double ratio() const {
     return static_cast<double>(bytes_before) / static_cast<double>(bytes_after);

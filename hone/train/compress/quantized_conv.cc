@@ -126,40 +126,93 @@ void QuantizedConv2dImpl::reset() {
   if (bias_.defined()) bias_ = register_buffer("bias", at::zeros_like(bias_));
 }
 
-Tensor QuantizedConv2dImpl::multiply_packed(const Tensor& x) {
+bool QuantizedConv2dImpl::takes_packed(const Tensor& x) const {
+  HONE_CHECK(x.dim() == 4 && x.size(1) == options_.in_channels, kConv,
+             concat("images [batch, ", options_.in_channels, ", height, width]"),
+             c10::str(x.sizes()));
+  return product_ == ProductKind::Packed && options_.geometry.groups == 1 &&
+         takes_packed_kernels(x);
+}
+
+// Calls `then`, which may be empty, for the rows [begin, end) of the output at y.
+Tensor QuantizedConv2dImpl::multiply_packed(
+    const Tensor& x, const Tensor& bias,
+    const std::function<void(Index begin, Index end, float* y)>& then) {
   const at::NoGradGuard no_grad;
   const Tensor images = channels_last(x);
   const Patches patches = patches_of(images, options_);
   const Index out = options_.out_channels;
   const Tensor y = at::empty({images.size(0), out, patches.out_rows, patches.out_columns},
                              images.options(), at::MemoryFormat::ChannelsLast);
-  const float* bias = bias_.defined() ? bias_.data_ptr<float>() : nullptr;
+  const float* added = bias.defined() ? bias.data_ptr<float>() : nullptr;
   float* const to = y.data_ptr<float>();
   const Index pixels = images.size(0) * patches.out_rows * patches.out_columns;
+  const Index tile = std::clamp<Index>(kTileFloats / patches.width() / 4 * 4, 4, 256);
   if (patches.are_pixels()) {
-    weight_.multiply(patches.x, pixels, to, out, bias, nullptr, libtorch_executor());
+    weight_.multiply(patches.x, pixels, to, out, added, nullptr, libtorch_executor());
+    if (!then) return y;
+    libtorch_executor().parallel_for(
+        pixels, tile, [&](Index begin, Index end, int) { then(begin, end, to + begin * out); });
     return y;
   }
   weight_.prepare();
-  const Index tile = std::clamp<Index>(kTileFloats / patches.width() / 4 * 4, 4, 256);
   libtorch_executor().parallel_for(pixels, tile, [&](Index begin, Index end, int) {
     thread_local std::vector<float> rows;
     rows.resize(static_cast<std::size_t>(tile * patches.width()));
     patches.copy(begin, end, rows.data());
-    weight_.multiply(rows.data(), end - begin, to + begin * out, out, bias, nullptr,
+    weight_.multiply(rows.data(), end - begin, to + begin * out, out, added, nullptr,
                      serial_executor());
+    if (then) then(begin, end, to + begin * out);
   });
   return y;
 }
 
-Tensor QuantizedConv2dImpl::forward(const Tensor& x) {
-  HONE_CHECK(x.dim() == 4 && x.size(1) == options_.in_channels, kConv,
-             concat("images [batch, ", options_.in_channels, ", height, width]"),
-             c10::str(x.sizes()));
-  const auto& [stride, padding, dilation, groups] = options_.geometry;
-  if (product_ == ProductKind::Packed && groups == 1 && takes_packed_kernels(x)) {
-    return multiply_packed(x);
+// The convolution with decoded weights, made again where something was written to.
+FusedConv2dImpl& QuantizedConv2dImpl::decoded_conv(const ChannelAffine& affine,
+                                                   Activation activation) {
+  std::vector<Tensor> now = buffers(/*recurse=*/false);
+  now.insert(now.end(), {affine.scale, affine.shift});
+  const bool is_current =
+      decoded_ && decoded_->options().activation == activation && decoded_sources_.are(now);
+  if (is_current) return *decoded_;
+  const at::NoGradGuard no_grad;
+  FoldedConv folded{conv_weight(weight_.decoded(), options_).contiguous(), bias_};
+  if (affine.scale.defined()) {
+    folded = {folded.weight * affine.scale.view({-1, 1, 1, 1}), affine.shift};
   }
+  decoded_ = std::make_shared<FusedConv2dImpl>(
+      folded, FusedConv2dOptions{.geometry = options_.geometry, .activation = activation});
+  decoded_sources_.set(now);
+  return *decoded_;
+}
+
+Tensor QuantizedConv2dImpl::forward_scaled(const Tensor& x, const ChannelAffine& affine,
+                                           Activation activation, const Tensor& residual) {
+  if (!takes_packed(x)) return decoded_conv(affine, activation).forward_add(x, residual);
+  const Tensor added = residual.defined() ? channels_last(residual) : residual;
+  const Index channels = options_.out_channels;
+  const auto* const scale = affine.scale.data_ptr<float>();
+  const auto* const shift = affine.shift.data_ptr<float>();
+  const float* const sum = added.defined() ? added.data_ptr<float>() : nullptr;
+  const bool is_relu = activation == Activation::Relu;
+  const Tensor y = multiply_packed(x, {}, [&](Index begin, Index end, float* rows) {
+    for (Index row = begin; row < end; ++row, rows += channels) {
+      const float* const other = sum == nullptr ? nullptr : sum + row * channels;
+      for (Index c = 0; c < channels; ++c) {
+        const float value = rows[c] * scale[c] + shift[c] + (other == nullptr ? 0 : other[c]);
+        rows[c] = is_relu && value < 0 ? 0 : value;
+      }
+    }
+  });
+  return is_relu ? y : detail::activated(activation, y);
+}
+
+Tensor QuantizedConv2dImpl::forward(const Tensor& x) {
+  if (takes_packed(x)) return multiply_packed(x, bias_, {});
+  if (product_ == ProductKind::Decoded && takes_packed_kernels(x)) {
+    return decoded_conv({}, Activation::None).forward(x);
+  }
+  const auto& [stride, padding, dilation, groups] = options_.geometry;
   const bool keep = product_ == ProductKind::Decoded || !x.device().is_cpu();
   const auto cast = [&](const Tensor& tensor) { return tensor.to(x.scalar_type()); };
   return at::conv2d(x, cast(conv_weight(weight_.decoded(keep), options_)),

@@ -4,9 +4,12 @@
 #include <torch/nn/pimpl.h>
 
 #include <array>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "hone/train/compress/quantized_linear.h"
+#include "hone/train/nn/fused_conv.h"
 #include "hone/train/nn/onednn.h"
 
 namespace hone::nn {
@@ -29,27 +32,37 @@ torch::Tensor conv_patches(const torch::Tensor& x, const QuantizedConv2dOptions&
 
 // A convolution for inference, padded with zeros, with a weight in few bits and a bias of f32 that
 // may be undefined. Both are buffers. Packed products need one group; they read and write
-// channels-last images. All else uses LibTorch's operators, through which gradients flow to x.
-class QuantizedConv2dImpl final : public KeepsTypes<QuantizedConv2dImpl>, public QuantizedLayer {
+// channels-last images. Decoded ones are those of a FusedConv2d. All else uses LibTorch's
+// operators, through which gradients flow to x.
+class QuantizedConv2dImpl final : public KeepsTypes<QuantizedConv2dImpl>,
+                                  public QuantizedLayer,
+                                  public ScaledConv {
  public:
   QuantizedConv2dImpl(StoredWeight weight, const torch::Tensor& bias,
                       const QuantizedConv2dOptions& options);
 
   torch::Tensor forward(const torch::Tensor& x);
+  torch::Tensor forward_scaled(const torch::Tensor& x, const ChannelAffine& affine,
+                               Activation activation, const torch::Tensor& residual) override;
 
   const QuantizedConv2dOptions& options() const { return options_; }
-  const torch::Tensor& bias() const { return bias_; }
+  const torch::Tensor& bias() const override { return bias_; }
   std::vector<Weight> stored_weights() override { return {{"weight", &weight_}}; }
   void set_product(ProductKind kind) override { product_ = kind; }
   ProductKind product() const override { return product_; }
   void reset() override;
 
  private:
-  torch::Tensor multiply_packed(const torch::Tensor& x);
+  bool takes_packed(const torch::Tensor& x) const;
+  torch::Tensor multiply_packed(const torch::Tensor& x, const torch::Tensor& bias,
+                                const std::function<void(Index begin, Index end, float* y)>& then);
+  FusedConv2dImpl& decoded_conv(const ChannelAffine& affine, Activation activation);
 
   QuantizedConv2dOptions options_;
   StoredWeight weight_;
   torch::Tensor bias_;
+  std::shared_ptr<FusedConv2dImpl> decoded_;
+  Sources decoded_sources_;
   ProductKind product_ = ProductKind::Packed;
 };
 TORCH_MODULE(QuantizedConv2d);

@@ -15,6 +15,7 @@
 #include "hone/train/relative_error.h"
 #include "hone/train/surgery/evaluation_scope.h"
 #include "hone/train/surgery/input_observer.h"
+#include "hone/train/surgery/on_off.h"
 #include "hone/train/surgery/slot.h"
 
 namespace hone::nn {
@@ -88,6 +89,16 @@ class Fusion {
       candidate.match.reason = "It is faster and within the tolerance.";
     }
     judge();
+  }
+
+  std::function<void(bool)> switch_of_changes() const {
+    std::vector<FusionSite> sites;
+    for (const Candidate& candidate : candidates_) {
+      if (is_applied(candidate)) sites.push_back(candidate.site);
+    }
+    return [sites = std::move(sites)](bool on) {
+      for (const FusionSite& site : sites) (on ? site.apply : site.undo)();
+    };
   }
 
   FusionReport report() const {
@@ -216,18 +227,9 @@ class Fusion {
                       options_.tolerance, "."));
       return;
     }
-    bool is_on = true;
-    const auto contestant = [&](const char* name, bool fused) {
-      return Contestant{name, [this] { run(); },
-                        [&, fused] {
-                          if (std::exchange(is_on, fused) != fused) set_applied(fused);
-                        }};
-    };
-    const Measurement measured = measurer_.measure(
-        std::vector<Contestant>{contestant("separate", false), contestant("fused", true)},
-        options_.measure);
-    if (!is_on) set_applied(true);
-    speedup_ = measurer_.speedup(measured, 1, 0);
+    speedup_ = speedup_of_changes([this] { run(); },
+                                  {[this](bool on) { set_applied(on); }, "separate", "fused"},
+                                  measurer_, options_.measure);
     if (speedup_.high < 1) {
       undo_all("The fused model is slower.");
       return;
@@ -295,7 +297,9 @@ FusionReport fuse(const ModuleCall& model, const Tensor& example, Measurer& meas
   const EvaluationScope evaluation(model.module());
   fusion.analyze();
   fusion.apply();
-  return fusion.report();
+  FusionReport report = fusion.report();
+  report.set_applied = fusion.switch_of_changes();
+  return report;
 }
 
 Index fuse_unmeasured(Module& model) {

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,9 @@ struct FusionReport {
   double error = 0;                  // relative, of the model's output
   RatioInterval speedup = {};        // of the model after fuse() over the model before
   std::string verdict;               // one sentence about the whole model; empty of an analysis
+  // Undoes what fuse() has applied, or applies it again; empty of an analysis. Valid as long as the
+  // model, and while these layers are not exchanged otherwise.
+  std::function<void(bool on)> set_applied = {};
 
   Index count(FusionStatus status) const;
 };

@@ -14,17 +14,23 @@ namespace hone::nn {
 
 using torch::Tensor;
 
-FoldedConv fold_batch_norm(const Tensor& weight, const Tensor& bias, const BatchNormTensors& norm) {
+ChannelAffine affine_of(const BatchNormTensors& norm, const Tensor& bias) {
   const at::NoGradGuard no_grad;
   const auto wide = [](const Tensor& tensor) { return tensor.to(at::kDouble); };
   Tensor factor = (wide(norm.variance) + norm.eps).rsqrt();
   if (norm.scale.defined()) factor = factor * wide(norm.scale);
-  std::vector<std::int64_t> by_channel(static_cast<std::size_t>(weight.dim()), 1);
-  by_channel[0] = weight.size(0);
   Tensor shift = (bias.defined() ? wide(bias) - wide(norm.mean) : -wide(norm.mean)) * factor;
   if (norm.shift.defined()) shift = shift + wide(norm.shift);
-  return {(wide(weight) * factor.view(by_channel)).to(weight.scalar_type()),
-          shift.to(weight.scalar_type())};
+  return {factor, shift};
+}
+
+FoldedConv fold_batch_norm(const Tensor& weight, const Tensor& bias, const BatchNormTensors& norm) {
+  const at::NoGradGuard no_grad;
+  const ChannelAffine affine = affine_of(norm, bias);
+  std::vector<std::int64_t> by_channel(static_cast<std::size_t>(weight.dim()), 1);
+  by_channel[0] = weight.size(0);
+  const Tensor scaled = weight.to(at::kDouble) * affine.scale.view(by_channel);
+  return {scaled.to(weight.scalar_type()), affine.shift.to(weight.scalar_type())};
 }
 
 FusedConv2dImpl::FusedConv2dImpl(const FoldedConv& folded, const FusedConv2dOptions& options)

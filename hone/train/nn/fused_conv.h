@@ -19,9 +19,16 @@ struct BatchNormTensors {
   torch::Tensor mean, variance, scale, shift;
   double eps = 1e-5;
 };
+// What a convolution with this bias, which may be undefined, and batch normalization in evaluation
+// mode make of its products: scale · product + shift, with γ/√(σ² + ε) and β + (b − μ)·γ/√(σ² + ε).
+// Both [out] in f64.
+struct ChannelAffine {
+  torch::Tensor scale, shift;
+};
+ChannelAffine affine_of(const BatchNormTensors& norm, const torch::Tensor& bias);
+
 // The weight and the bias of a convolution that is followed by this batch normalization in
-// evaluation mode: W·γ/√(σ² + ε) and β + (b − μ)·γ/√(σ² + ε). Computed in f64, rounded to the type
-// of the weight [out, …]. The bias may be undefined.
+// evaluation mode (affine_of()), in the type of the weight [out, …]. The bias may be undefined.
 struct FoldedConv {
   torch::Tensor weight, bias;
 };
@@ -59,6 +66,18 @@ class FusedConv2dImpl final : public torch::nn::Cloneable<FusedConv2dImpl> {
   Sources sources_;  // of packed_
 };
 TORCH_MODULE(FusedConv2d);
+
+// A convolution without a float weight, such as a quantized one, which batch normalization cannot
+// be folded into. It scales its products instead.
+class ScaledConv {
+ public:
+  virtual ~ScaledConv() = default;
+  virtual const torch::Tensor& bias() const = 0;  // may be undefined
+  // activation(scale · product + shift + residual), without gradients. Scale and shift [out] are in
+  // f32; the residual may be undefined. The bias is not added, because the shift has it.
+  virtual torch::Tensor forward_scaled(const torch::Tensor& x, const ChannelAffine& affine,
+                                       Activation activation, const torch::Tensor& residual) = 0;
+};
 
 // Why this convolution cannot be a FusedConv2d; empty if it can.
 std::string obstacle_to_fusing(const torch::nn::Conv2dImpl& conv);

@@ -45,31 +45,48 @@ TensorSource new_tensors(std::uint64_t seed) {
 // The folded convolution of a layer, made again where weights or statistics were written to.
 class FoldedNorm {
  public:
-  // Returns null unless the Slot holds a convolution that can be folded.
-  FusedConv2dImpl* of(const NormedConv& normed, Activation activation) {
-    const auto* const conv = normed.conv->layer().ptr()->as<torch::nn::Conv2dImpl>();
-    if (conv == nullptr || !obstacle_to_fusing(*conv).empty()) return nullptr;
-    // Batch normalization updates its statistics without a new version, but counts the batches.
-    const std::vector<Tensor> now{conv->weight,  conv->bias,          normed.scale,
-                                  normed.shift,  normed.running_mean, normed.running_var,
-                                  normed.batches};
-    const bool is_current =
-        fused_ && fused_->options().activation == activation && sources_.are(now);
-    if (is_current) return fused_.get();
-    fused_ = std::make_shared<FusedConv2dImpl>(
-        fold_batch_norm(conv->weight, conv->bias,
-                        {.mean = normed.running_mean,
-                         .variance = normed.running_var,
-                         .scale = normed.scale,
-                         .shift = normed.shift,
-                         .eps = kNormEps}),
-        FusedConv2dOptions{.geometry = conv_geometry(*conv), .activation = activation});
-    sources_.set(now);
-    return fused_.get();
+  // activation(normalized convolution + residual). Undefined unless the Slot holds a convolution
+  // that can be folded.
+  Tensor forward(const NormedConv& normed, const Tensor& x, Activation activation,
+                 const Tensor& residual) {
+    const std::shared_ptr<torch::nn::Module> layer = normed.conv->layer().ptr();
+    const BatchNormTensors norm{.mean = normed.running_mean,
+                                .variance = normed.running_var,
+                                .scale = normed.scale,
+                                .shift = normed.shift,
+                                .eps = kNormEps};
+    if (auto* const scaled = dynamic_cast<ScaledConv*>(layer.get())) {
+      if (!is_current(normed, scaled->bias(), {})) {
+        const ChannelAffine affine = affine_of(norm, scaled->bias());
+        affine_ = {affine.scale.to(at::kFloat), affine.shift.to(at::kFloat)};
+      }
+      return scaled->forward_scaled(x, affine_, activation, residual);
+    }
+    const auto* const conv = layer->as<torch::nn::Conv2dImpl>();
+    if (conv == nullptr || !obstacle_to_fusing(*conv).empty()) return {};
+    const bool has_fused = fused_ && fused_->options().activation == activation;
+    if (!is_current(normed, conv->bias, conv->weight) || !has_fused) {
+      fused_ = std::make_shared<FusedConv2dImpl>(
+          fold_batch_norm(conv->weight, conv->bias, norm),
+          FusedConv2dOptions{.geometry = conv_geometry(*conv), .activation = activation});
+    }
+    return fused_->forward_add(x, residual);
   }
 
  private:
+  // Whether nothing was written to since the last call. Batch normalization updates its statistics
+  // without a new version, but counts the batches.
+  bool is_current(const NormedConv& normed, const Tensor& bias, const Tensor& weight) {
+    const std::vector<Tensor> now{
+        weight,        bias, normed.scale, normed.shift, normed.running_mean, normed.running_var,
+        normed.batches};
+    if (sources_.are(now)) return true;
+    sources_.set(now);
+    return false;
+  }
+
   std::shared_ptr<FusedConv2dImpl> fused_;
+  ChannelAffine affine_;
   Sources sources_;
 };
 
@@ -78,7 +95,7 @@ class FoldedNorm {
 Tensor NormedConv::forward(const Tensor& x, NormMode mode, Activation activation,
                            const Tensor& residual) const {
   if (folded && mode == NormMode::Evaluate && !at::GradMode::is_enabled()) {
-    if (auto* const fused = folded->of(*this, activation)) return fused->forward_add(x, residual);
+    if (Tensor y = folded->forward(*this, x, activation, residual); y.defined()) return y;
   }
   Tensor y = normalize(conv.ptr()->forward(x), mode);
   if (residual.defined()) y = y + residual;
@@ -103,8 +120,11 @@ FusionSite fusion_site(NormedConv& conv, const std::string& prefix, Activation a
                   .layers = {prefix + conv.path, prefix + conv.norm_path},
                   .operators = 2 + (has_residual ? 1 : 0) + (has_relu ? 1 : 0),
                   .channels_last = true};
-  const auto* const layer = conv.conv->layer().ptr()->as<torch::nn::Conv2dImpl>();
+  const std::shared_ptr<torch::nn::Module> content = conv.conv->layer().ptr();
+  const auto* const layer = content->as<torch::nn::Conv2dImpl>();
+  const bool is_scaled = dynamic_cast<ScaledConv*>(content.get()) != nullptr;
   site.obstacle = conv.groups > 0    ? "Groups are normalized by statistics of each image."
+                  : is_scaled        ? ""
                   : layer == nullptr ? "The convolution was replaced by another layer."
                                      : obstacle_to_fusing(*layer);
   // One layer for all calls, so that a call does not fold again.

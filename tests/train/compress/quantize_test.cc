@@ -18,7 +18,10 @@
 #include "hone/train/compress/quantizable.h"
 #include "hone/train/compress/quantized_conv.h"
 #include "hone/train/compress/recurrent.h"
+#include "hone/train/fuse/fuse.h"
 #include "hone/train/nn/resnet.h"
+#include "hone/train/nn/vision.h"
+#include "hone/train/relative_error.h"
 #include "hone/train/surgery/layer_surgery.h"
 #include "tests/support/error_of.h"
 #include "tests/train/scripted_measurer.h"
@@ -429,6 +432,38 @@ TEST(Quantize, resnets_stay_usable) {
   EXPECT_EQ(quantized_layers(*net).size(), 20U);
   EXPECT_LE(relative(net->forward(x), want), 0.03);
   EXPECT_GT(report.ratio(), 3.5);
+}
+
+// Batch normalization, the shortcut and ReLU behind quantized convolutions are one operator.
+TEST(QuantizedConv, folds_what_follows_it_in_a_resnet) {
+  for (const bool is_decoded : {false, true}) {
+    VisionNet net = make_vision_net({.name = "resnet20",
+                                     .width = 16,
+                                     .channels = 3,
+                                     .height = 16,
+                                     .image_width = 16,
+                                     .classes = 5},
+                                    /*seed=*/4);
+    const Tensor x = at::linspace(-1, 1, 3 * 3 * 16 * 16).sin().reshape({3, 3, 16, 16});
+    net->train();
+    net->forward(x);  // so that the statistics are not 0 and 1
+    net->eval();
+    // With inputs in 8 bits, a difference in the last bit of f32 could change a code.
+    ASSERT_TRUE(quantize(net, {.spec = "int8:row", .act_int8 = false}).is_applied);
+    for (const QuantizedPlace& place : quantized_layers(*net.ptr())) {
+      if (is_decoded) place.layer->set_product(ProductKind::Decoded);
+    }
+    const at::NoGradGuard no_grad;
+    const Tensor want = net->forward(x);
+    EXPECT_EQ(fuse_unmeasured(*net), 19);
+    EXPECT_LT(relative_error(net->forward(x), want), 1e-5) << is_decoded;
+    // A load writes to the buffers, which the folded forms must see.
+    for (auto& buffer : net->named_buffers()) {
+      if (buffer.key().ends_with("running_mean")) buffer.value().add_(0.25);
+    }
+    const Tensor moved = net->forward(x);
+    EXPECT_GT(relative_error(moved, want), 1e-3) << is_decoded;
+  }
 }
 
 }  // namespace
