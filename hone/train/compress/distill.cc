@@ -128,16 +128,23 @@ class Distillation {
                                           optim::AdamWOptions().lr(1e-3).weight_decay(0));
   }
 
+  loss::DistillationSums sums_of(const DistillBatch& batch, const Tensor& logits,
+                                 const loss::DistillationOptions& options) const {
+    const Tensor targets = target_rows(batch.targets);
+    if (batch.taught) return loss::top_k_distillation_sums(logits, *batch.taught, targets, options);
+    Tensor taught;
+    if (options.alpha > 0 || !targets.defined()) {
+      const at::NoGradGuard no_grad;
+      taught = logit_rows(teacher_(batch.inputs));
+    }
+    return loss::distillation_sums(logits, taught, targets, options);
+  }
+
   // The loss of a batch; appends to the curves.
   Tensor take_step(const DistillBatch& batch, const loss::DistillationOptions& options,
                    DistillRun& run) const {
     const Tensor logits = logit_rows(student_(batch.inputs));
-    Tensor taught;
-    if (options.alpha > 0 || !batch.targets.defined()) {
-      const at::NoGradGuard no_grad;
-      taught = logit_rows(teacher_(batch.inputs));
-    }
-    const auto sums = loss::distillation_sums(logits, taught, target_rows(batch.targets), options);
+    const auto sums = sums_of(batch, logits, options);
     HONE_CHECK(sums.rows > 0, kDistill, "a batch in which something counts", sums.rows);
     const auto rows = static_cast<double>(sums.rows);
     const auto add = [&](std::vector<double>& curve, const Tensor& sum) {

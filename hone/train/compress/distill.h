@@ -13,6 +13,7 @@
 
 #include "hone/core/file/json_io.h"
 #include "hone/train/loss/distillation.h"
+#include "hone/train/loss/top_k.h"
 #include "hone/train/surgery/module_call.h"
 
 // Trains a small model on the outputs of a large one.
@@ -23,6 +24,9 @@ struct DistillBatch {
   // int64 class of each row of the outputs, those below 0 left out. Undefined: the student learns
   // from the teacher alone, and has no control and no accuracy.
   torch::Tensor targets = {};
+  // What the teacher makes of the inputs, a row for each row of the outputs, kept from before: then
+  // it is not called. Its temperature counts.
+  std::optional<loss::TopK> taught = {};
 };
 
 struct DistillData {

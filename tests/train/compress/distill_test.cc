@@ -164,6 +164,30 @@ TEST(Distill, takes_logits_of_sequences) {
       << "11 rows have a target";
 }
 
+TEST(Distill, learns_from_what_was_kept_of_a_teacher_without_calling_it) {
+  Linear rule = make_rule();
+  const DistillData live = data_of(rule, 0.1);
+  DistillData kept = live;
+  kept.batch = [live, rule](Index step) mutable {
+    DistillBatch batch = live.batch(step);
+    batch.taught = loss::top_k_of(rule(batch.inputs), kClasses - 1, 3);
+    return batch;
+  };
+  Index calls = 0;
+  const ModuleCall counted(rule.ptr(), [&calls, rule](const Tensor& x) mutable {
+    ++calls;
+    return rule->forward(x);
+  });
+  Sequential one = make_student(), other = make_student();
+  const DistillOptions options{.loss = {.temperature = 3}, .steps = 30, .control = false};
+  const DistillReport want = distill(rule, one, live, options);
+  const DistillReport got = distill(counted, other, kept, options);
+  EXPECT_EQ(calls, 2) << "for the two held-out batches";
+  for (std::size_t i = 0; i < 30; ++i) {
+    EXPECT_NEAR(got.distilled.soft[i], want.distilled.soft[i], 1e-4 * want.distilled.soft[0]);
+  }
+}
+
 TEST(Distill, puts_the_student_back_if_its_loss_is_not_finite) {
   Linear rule = make_rule();
   Sequential student = make_student();
