@@ -23,6 +23,7 @@ void add_bench_llm(CLI::App& bench, Context& context);
 [[gnu::weak]] void add_tune(CLI::App& program, Context& context);
 [[gnu::weak]] void add_bench_amp(CLI::App& bench, Context& context);
 [[gnu::weak]] void add_bench_attention(CLI::App& bench, Context& context);
+[[gnu::weak]] void add_bench_dynamic(CLI::App& bench, Context& context);
 [[gnu::weak]] void add_bench_layers(CLI::App& bench, Context& context);
 [[gnu::weak]] void add_bench_linalg(CLI::App& bench, Context& context);
 [[gnu::weak]] void add_bench_optim(CLI::App& bench, Context& context);
@@ -56,6 +57,7 @@ std::span<const VerbEntry> bench_entries() {
                                 {"paco", Always, add_bench_paco},
                                 {"layers", Always, add_bench_layers},
                                 {"linalg", Always, add_bench_linalg},
+                                {"dynamic", Always, add_bench_dynamic},
                                 {"attention", Always, add_bench_attention}});
   return entries;
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/file/ratio_json.h"
 #include "hone/core/text_format.h"
 #include "hone/kernels/linalg/gram.h"
 #include "hone/train/compress/format_choice.h"
@@ -336,9 +337,6 @@ QuantizeReport quantize(const ModuleCall& model, const QuantizeOptions& options,
 }
 
 Json to_json(const QuantizeReport& report) {
-  const auto interval = [](const RatioInterval& speedup) {
-    return Json{{"ratio", speedup.ratio}, {"low", speedup.low}, {"high", speedup.high}};
-  };
   Json layers = Json::array();
   for (const QuantizedLayerRecord& layer : report.layers) {
     layers.push_back({{"path", layer.path},
@@ -353,7 +351,7 @@ Json to_json(const QuantizeReport& report) {
                       {"error", layer.error},
                       {"float_ms", layer.float_ms},
                       {"packed_ms", layer.packed_ms},
-                      {"speedup", interval(layer.speedup)},
+                      {"speedup", hone::to_json(layer.speedup)},
                       {"product", layer.is_packed ? "packed" : "decoded"}});
   }
   return {{"layers", std::move(layers)},
@@ -362,7 +360,7 @@ Json to_json(const QuantizeReport& report) {
           {"compression_ratio", report.ratio()},
           {"error", report.error},
           {"agreement", report.agreement},
-          {"speedup", interval(report.speedup)},
+          {"speedup", hone::to_json(report.speedup)},
           {"applied", report.is_applied},
           {"verdict", report.verdict}};
 }

@@ -130,7 +130,7 @@ bool QuantizedConv2dImpl::takes_packed(const Tensor& x) const {
   HONE_CHECK(x.dim() == 4 && x.size(1) == options_.in_channels, kConv,
              concat("images [batch, ", options_.in_channels, ", height, width]"),
              c10::str(x.sizes()));
-  return product_ == ProductKind::Packed && options_.geometry.groups == 1 &&
+  return product() == ProductKind::Packed && options_.geometry.groups == 1 &&
          takes_packed_kernels(x);
 }
 
@@ -209,11 +209,11 @@ Tensor QuantizedConv2dImpl::forward_scaled(const Tensor& x, const ChannelAffine&
 
 Tensor QuantizedConv2dImpl::forward(const Tensor& x) {
   if (takes_packed(x)) return multiply_packed(x, bias_, {});
-  if (product_ == ProductKind::Decoded && takes_packed_kernels(x)) {
+  if (product() == ProductKind::Decoded && takes_packed_kernels(x)) {
     return decoded_conv({}, Activation::None).forward(x);
   }
   const auto& [stride, padding, dilation, groups] = options_.geometry;
-  const bool keep = product_ == ProductKind::Decoded || !x.device().is_cpu();
+  const bool keep = product() == ProductKind::Decoded || !x.device().is_cpu();
   const auto cast = [&](const Tensor& tensor) { return tensor.to(x.scalar_type()); };
   return at::conv2d(x, cast(conv_weight(weight_.decoded(keep), options_)),
                     bias_.defined() ? std::optional(cast(bias_)) : std::nullopt, stride, padding,

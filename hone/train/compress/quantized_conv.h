@@ -48,8 +48,6 @@ class QuantizedConv2dImpl final : public KeepsTypes<QuantizedConv2dImpl>,
   const QuantizedConv2dOptions& options() const { return options_; }
   const torch::Tensor& bias() const override { return bias_; }
   std::vector<Weight> stored_weights() override { return {{"weight", &weight_}}; }
-  void set_product(ProductKind kind) override { product_ = kind; }
-  ProductKind product() const override { return product_; }
   void reset() override;
 
  private:
@@ -63,7 +61,6 @@ class QuantizedConv2dImpl final : public KeepsTypes<QuantizedConv2dImpl>,
   torch::Tensor bias_;
   std::shared_ptr<FusedConv2dImpl> decoded_;
   Sources decoded_sources_;
-  ProductKind product_ = ProductKind::Packed;
 };
 TORCH_MODULE(QuantizedConv2d);
 

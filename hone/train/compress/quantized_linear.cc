@@ -29,8 +29,8 @@ Tensor QuantizedLinearImpl::forward(const Tensor& x) {
              c10::str(x.sizes()));
   HONE_CHECK(x.is_floating_point(), "QuantizedLinear", "x of floating point",
              at::toString(x.scalar_type()));
-  if (product_ == ProductKind::Decoded || !takes_packed_kernels(x)) {
-    const bool keep = product_ == ProductKind::Decoded || !x.device().is_cpu();
+  if (product() == ProductKind::Decoded || !takes_packed_kernels(x)) {
+    const bool keep = product() == ProductKind::Decoded || !x.device().is_cpu();
     const auto cast = [&](const Tensor& tensor) { return tensor.to(x.scalar_type()); };
     return at::linear(x, cast(weight_.decoded(keep)),
                       bias_.defined() ? std::optional(cast(bias_)) : std::nullopt);

@@ -21,8 +21,11 @@ class QuantizedLayer {
 
   virtual ~QuantizedLayer() = default;
   virtual std::vector<Weight> stored_weights() = 0;
-  virtual void set_product(ProductKind kind) = 0;
-  virtual ProductKind product() const = 0;
+  void set_product(ProductKind kind) { product_ = kind; }
+  ProductKind product() const { return product_; }
+
+ private:
+  ProductKind product_ = ProductKind::Packed;
 };
 
 // x [..., in] -> x · Wᵀ + bias [..., out] for inference, with a weight in few bits and a bias of
@@ -35,14 +38,11 @@ class QuantizedLinearImpl final : public KeepsTypes<QuantizedLinearImpl>, public
 
   const torch::Tensor& bias() const { return bias_; }
   std::vector<Weight> stored_weights() override { return {{"weight", &weight_}}; }
-  void set_product(ProductKind kind) override { product_ = kind; }
-  ProductKind product() const override { return product_; }
   void reset() override;
 
  private:
   StoredWeight weight_;
   torch::Tensor bias_;
-  ProductKind product_ = ProductKind::Packed;
 };
 TORCH_MODULE(QuantizedLinear);
 

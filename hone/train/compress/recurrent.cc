@@ -176,7 +176,7 @@ std::pair<Tensor, Tensors> QuantizedRecurrentImpl::run_packed(const Tensor& x,
 std::pair<Tensor, Tensors> QuantizedRecurrentImpl::run_decoded(const Tensor& x,
                                                                const Tensors& state) {
   Tensors weights;
-  const bool keep = product_ == ProductKind::Decoded || !x.device().is_cpu();
+  const bool keep = product() == ProductKind::Decoded || !x.device().is_cpu();
   const auto add = [&](const Tensor& tensor) { weights.push_back(tensor.to(x.scalar_type())); };
   for (Direction& direction : directions_) {
     add(direction.input.decoded(keep));
@@ -205,7 +205,7 @@ std::pair<Tensor, Tensors> QuantizedRecurrentImpl::forward(const Tensor& x, cons
   const std::vector<std::int64_t> sizes{std::ssize(directions_),
                                         x.size(options_.batch_first ? 0 : 1), options_.hidden};
   Tensors start;
-  bool is_packed = product_ == ProductKind::Packed && takes_packed_kernels(x);
+  bool is_packed = product() == ProductKind::Packed && takes_packed_kernels(x);
   for (std::size_t i = 0; i < parts; ++i) {
     start.push_back(state.empty() ? at::zeros(sizes, x.options()) : state[i]);
     HONE_CHECK(start.back().sizes() == at::IntArrayRef(sizes), kRecurrent,

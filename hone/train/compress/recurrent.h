@@ -46,8 +46,6 @@ class QuantizedRecurrentImpl final : public KeepsTypes<QuantizedRecurrentImpl>,
   const RecurrentOptions& options() const { return options_; }
   const std::vector<Direction>& directions() const { return directions_; }
   std::vector<Weight> stored_weights() override;
-  void set_product(ProductKind kind) override { product_ = kind; }
-  ProductKind product() const override { return product_; }
   void reset() override;
 
  private:
@@ -62,7 +60,6 @@ class QuantizedRecurrentImpl final : public KeepsTypes<QuantizedRecurrentImpl>,
 
   RecurrentOptions options_;
   std::vector<Direction> directions_;
-  ProductKind product_ = ProductKind::Packed;
 };
 TORCH_MODULE(QuantizedRecurrent);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <torch/nn/cloneable.h>
+#include <torch/nn/module.h>
 #include <torch/types.h>
 
 #include <memory>
@@ -10,6 +10,7 @@
 #include "hone/core/format/quant_format.h"
 #include "hone/core/thread/executor.h"
 #include "hone/train/interop.h"
+#include "hone/train/nn/keeps_types.h"
 
 namespace hone::nn {
 
@@ -59,20 +60,6 @@ class StoredWeight {
   torch::Tensor codes_, scales_, zeros_, decoded_;
   std::shared_ptr<const Packed> packed_;
   Sources decoded_sources_;
-};
-
-// A layer whose buffers keep their types when the model is converted to another one.
-template <class Derived>
-class KeepsTypes : public torch::nn::Cloneable<Derived> {
- public:
-  using torch::nn::Module::to;
-  void to(torch::Device device, torch::Dtype /*dtype*/, bool non_blocking = false) override {
-    to(device, non_blocking);
-  }
-  void to(torch::Dtype /*dtype*/, bool /*non_blocking*/ = false) override {}
-  void to(torch::Device device, bool non_blocking = false) override {
-    torch::nn::Module::to(device, non_blocking);
-  }
 };
 
 // Whether the packed kernels can compute with this input, without gradients.

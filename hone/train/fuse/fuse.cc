@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/file/ratio_json.h"
 #include "hone/train/device.h"
 #include "hone/train/fuse/fusion_patterns.h"
 #include "hone/train/relative_error.h"
@@ -255,9 +256,6 @@ Index FusionReport::count(FusionStatus status) const {
 }
 
 Json to_json(const FusionReport& report) {
-  const auto interval = [](const RatioInterval& speedup) {
-    return Json{{"ratio", speedup.ratio}, {"low", speedup.low}, {"high", speedup.high}};
-  };
   Json matches = Json::array();
   for (const FusionMatch& match : report.matches) {
     constexpr std::array kWords{"found", "applied", "rejected"};
@@ -269,7 +267,7 @@ Json to_json(const FusionReport& report) {
                        {"predicted_ms", match.predicted_ms},
                        {"separate_ms", match.separate_ms},
                        {"fused_ms", match.fused_ms},
-                       {"speedup", interval(match.speedup)},
+                       {"speedup", hone::to_json(match.speedup)},
                        {"error", match.error}});
   }
   return {{"linear_relu_pairs", report.linear_relu_pairs},
@@ -279,7 +277,7 @@ Json to_json(const FusionReport& report) {
           {"fusion_potential", report.fusion_potential},
           {"matches", std::move(matches)},
           {"error", report.error},
-          {"speedup", interval(report.speedup)},
+          {"speedup", hone::to_json(report.speedup)},
           {"verdict", report.verdict}};
 }
 

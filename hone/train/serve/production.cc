@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/file/ratio_json.h"
 #include "hone/core/text_format.h"
 #include "hone/train/device.h"
 #include "hone/train/relative_error.h"
@@ -264,10 +265,6 @@ class Production {
   ProductionReport report_;
 };
 
-Json interval_json(const RatioInterval& interval) {
-  return {{"ratio", interval.ratio}, {"low", interval.low}, {"high", interval.high}};
-}
-
 }  // namespace
 
 std::optional<FreezeLevel> find_level(std::string_view name) {
@@ -292,14 +289,14 @@ Json to_json(const ProductionReport& report) {
                       {"bytes_before", stage.bytes_before},
                       {"bytes_after", stage.bytes_after},
                       {"error", stage.error},
-                      {"speedup", interval_json(stage.speedup)}});
+                      {"speedup", hone::to_json(stage.speedup)}});
   }
   return {{"stages", std::move(stages)},
           {"bytes_before", report.bytes_before},
           {"bytes_after", report.bytes_after},
           {"error", report.error},
           {"agreement", report.agreement},
-          {"speedup", interval_json(report.speedup)},
+          {"speedup", hone::to_json(report.speedup)},
           {"torchscript", report.script ? to_json(*report.script) : Json()},
           {"fusion", to_json(report.fusion)},
           {"quantization", report.quantization ? to_json(*report.quantization) : Json()},

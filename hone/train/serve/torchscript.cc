@@ -16,6 +16,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
+#include "hone/core/file/ratio_json.h"
 #include "hone/train/device.h"
 #include "hone/train/relative_error.h"
 #include "hone/train/surgery/evaluation_scope.h"
@@ -232,15 +233,13 @@ const ScriptForm* ScriptReport::chosen() const {
 Json to_json(const ScriptReport& report) {
   Json forms = Json::array();
   for (const ScriptForm& form : report.forms) {
-    forms.push_back(
-        {{"form", form.name},
-         {"works", form.works},
-         {"problem", form.problem},
-         {"error", form.error},
-         {"ms", form.ms},
-         {"speedup",
-          {{"ratio", form.speedup.ratio}, {"low", form.speedup.low}, {"high", form.speedup.high}}},
-         {"chosen", form.is_chosen}});
+    forms.push_back({{"form", form.name},
+                     {"works", form.works},
+                     {"problem", form.problem},
+                     {"error", form.error},
+                     {"ms", form.ms},
+                     {"speedup", hone::to_json(form.speedup)},
+                     {"chosen", form.is_chosen}});
   }
   return {{"forms", std::move(forms)}, {"verdict", report.verdict}};
 }

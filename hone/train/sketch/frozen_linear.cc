@@ -59,16 +59,6 @@ FrozenLinearImpl::Stored FrozenLinearImpl::register_matrix(const std::string& na
   return stored;
 }
 
-void FrozenLinearImpl::to(torch::Device device, torch::Dtype, bool non_blocking) {
-  to(device, non_blocking);
-}
-
-void FrozenLinearImpl::to(torch::Dtype, bool) {}
-
-void FrozenLinearImpl::to(torch::Device device, bool non_blocking) {
-  Module::to(device, non_blocking);
-}
-
 void FrozenLinearImpl::round_to(Stored& stored, const Tensor& matrix) const {
   const at::NoGradGuard no_grad;
   HONE_CHECK(

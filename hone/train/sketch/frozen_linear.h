@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
@@ -9,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "hone/train/nn/keeps_types.h"
 #include "hone/train/sketch/factored_linear.h"
 
 namespace hone::nn {
@@ -34,7 +34,7 @@ struct FrozenLinearOptions {
 // under autocast. The kernels read bf16 and Int8 from a packed copy. The first call creates it, and
 // so does the first call after a load. All else uses LibTorch's operators on the decoded factors,
 // through which gradients flow to x.
-class FrozenLinearImpl : public torch::nn::Cloneable<FrozenLinearImpl> {
+class FrozenLinearImpl : public KeepsTypes<FrozenLinearImpl> {
  public:
   // Creates zeros, to load a file into. Throws Error{InvalidArgument} for sizes out of range.
   explicit FrozenLinearImpl(const FrozenLinearOptions& options);
@@ -49,10 +49,6 @@ class FrozenLinearImpl : public torch::nn::Cloneable<FrozenLinearImpl> {
   LayerFacts facts() const;
   const FrozenLinearOptions& options() const { return options_; }
   void reset() override;
-  // Moves to a device. Types of buffers do not change, because the layer is frozen to them.
-  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;
-  void to(torch::Dtype dtype, bool non_blocking = false) override;
-  void to(torch::Device device, bool non_blocking = false) override;
 
  private:
   // A matrix [rows, cols]: values, or codes [rows, cols in whole groups] and scales [rows, groups].
