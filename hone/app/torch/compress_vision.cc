@@ -16,11 +16,13 @@
 #include "hone/app/torch/train_run.h"
 #include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
+#include "hone/core/file/ratio_json.h"
 #include "hone/core/names.h"
 #include "hone/core/text_format.h"
 #include "hone/model_io/write_model.h"
 #include "hone/train/compress/prune_channels.h"
 #include "hone/train/compress/quantize.h"
+#include "hone/train/compress/quantized_linear.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/task/vision/metrics/logit_metrics.h"
 
@@ -82,6 +84,14 @@ std::optional<nn::QuantizeOptions> quantize_options(const std::vector<std::strin
   return out;
 }
 
+bool has_codes(const torch::nn::Module& net) {
+  return std::ranges::any_of(net.modules(), [](const auto& module) {
+    return dynamic_cast<const nn::QuantizedLayer*>(module.get()) != nullptr;
+  });
+}
+
+constexpr Index kExampleImages = 32;  // random, without --data
+
 class Compression {
  public:
   explicit Compression(const CompressVisionOptions& options) : options_(options) {
@@ -99,6 +109,8 @@ class Compression {
       check_output_outside(options.out, options.data);
     }
     model_ = task::read_vision_model(options.model);
+    HONE_REQUIRE(!quantize_ || !has_codes(*model_.net), "--quantize",
+                 "The model is quantized already: compress the one that it was made from.");
     if (!options.data.empty()) {
       corpus_ = load_held_out(options.data, model_, options.stop, data::ImageParts::Both);
       calibration_ = load_calibration(corpus_, model_,
@@ -169,7 +181,9 @@ class Compression {
     quantize_->calibration = calibration_.images;
     if (calibration_.images.empty()) {
       const nn::VisionSpec& spec = model_.net->spec();
-      quantize_->example = at::zeros({1, spec.channels, spec.height, spec.image_width});
+      const at::Generator generator = at::detail::createCPUGenerator(options_.seed);
+      quantize_->example =
+          at::randn({kExampleImages, spec.channels, spec.height, spec.image_width}, generator);
     }
     return nn::quantize(model_.net, *quantize_, &measurer);
   }
@@ -218,13 +232,12 @@ std::string layer_table(const Json& layers) {
     std::vector<std::string> row{layer["path"].get<std::string>(),
                                  layer["status"].get<std::string>()};
     if (is_applied) {
-      row.insert(
-          row.end(),
-          {layer["format"].get<std::string>(), layer["algorithm"].get<std::string>(),
-           group_digits(layer["bytes_before"].get<Index>()),
-           group_digits(layer["bytes_after"].get<Index>()), fixed(layer["error"].get<double>(), 4),
-           fixed(layer["speedup"]["ratio"].get<double>(), 2),
-           layer["product"] == "packed" ? "codes" : "a decoded copy"});
+      row.insert(row.end(),
+                 {layer["format"].get<std::string>(), layer["algorithm"].get<std::string>(),
+                  group_digits(layer["bytes_before"].get<Index>()),
+                  group_digits(layer["bytes_after"].get<Index>()),
+                  fixed(layer["error"].get<double>(), 4), ratio_text(layer["speedup"]),
+                  layer["product"] == "packed" ? "codes" : "a decoded copy"});
     } else {
       row.push_back(layer["reason"].get<std::string>());
     }

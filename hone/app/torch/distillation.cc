@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hone/app/torch/train_run.h"
+#include "hone/core/file/sha256.h"
 #include "hone/train/trainer/metrics_log.h"
 
 namespace hone::app {
@@ -14,6 +15,12 @@ namespace {
 constexpr std::size_t kLastSteps = 10;
 
 }  // namespace
+
+std::string hash_of_files(const std::vector<std::filesystem::path>& files) {
+  std::string hashes;
+  for (const std::filesystem::path& file : files) hashes += sha256_hex(file);
+  return sha256_hex_of_text(hashes);
+}
 
 void read_final_losses(const std::filesystem::path& out, Distillation& distillation) {
   const std::vector<trainer::MetricsRow> rows = trainer::read_metrics(out / "metrics.csv");

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "hone/core/file/json_io.h"
 #include "hone/core/index.h"
@@ -28,6 +30,9 @@ struct Distillation {
     return static_cast<double>(teacher_parameters) / static_cast<double>(parameters);
   }
 };
+
+// SHA-256 over the files with a teacher's weights.
+std::string hash_of_files(const std::vector<std::filesystem::path>& files);
 
 // Fills in the final losses from metrics.csv in the folder of a run.
 void read_final_losses(const std::filesystem::path& out, Distillation& distillation);

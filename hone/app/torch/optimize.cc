@@ -13,6 +13,7 @@
 #include "hone/app/vision_folder.h"
 #include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
+#include "hone/core/file/ratio_json.h"
 #include "hone/core/names.h"
 #include "hone/core/text_format.h"
 #include "hone/model_io/write_model.h"
@@ -65,6 +66,13 @@ OptimizeResult optimize_classifier(const OptimizeOptions& options, Measurer& mea
   OptimizeResult out{.document = to_json(report)};
   out.document["model"] = options.model.string();
   out.document["level"] = options.level;
+  const bool has_lost = std::ranges::any_of(report.stages, [&](const nn::ProductionStage& stage) {
+    return stage.status == nn::CompressionStatus::Failed && stage.name == "quantize";
+  });
+  if (has_lost && options.data.empty()) {
+    out.document["verdict"] =
+        concat(report.verdict, " The inputs were random; --data measures on images.");
+  }
   const bool has_codes = report.quantization && report.quantization->is_applied &&
                          report.stages.back().status == nn::CompressionStatus::Applied;
   if (!options.out.empty() && has_codes) {
@@ -93,18 +101,12 @@ OptimizeResult optimize_script_file(const OptimizeOptions& options, Measurer& me
   return out;
 }
 
-std::string times(const Json& speedup) {
-  return concat(fixed(speedup["ratio"].get<double>(), 2), "x [",
-                fixed(speedup["low"].get<double>(), 2), ", ",
-                fixed(speedup["high"].get<double>(), 2), "]");
-}
-
 std::string forms_table(const Json& forms) {
   std::vector<std::vector<std::string>> rows{{"TorchScript", "ms", "speedup", ""}};
   for (const Json& form : forms) {
     if (form["works"].get<bool>()) {
       rows.push_back({form["form"].get<std::string>(), fixed(form["ms"].get<double>(), 3),
-                      times(form["speedup"]), form["problem"].get<std::string>()});
+                      ratio_text(form["speedup"]), form["problem"].get<std::string>()});
     } else {
       rows.push_back({form["form"].get<std::string>(), "-", "-",
                       escape_controls(form["problem"].get<std::string>())});
@@ -143,7 +145,7 @@ std::string to_table(const OptimizeResult& result) {
           {stage["stage"].get<std::string>(), stage["status"].get<std::string>(),
            is_applied ? group_digits(stage["layers"].get<Index>()) : "-",
            group_digits(stage["bytes_after"].get<Index>()), fixed(stage["error"].get<double>(), 5),
-           is_applied ? times(stage["speedup"]) : "-", stage["reason"].get<std::string>()});
+           is_applied ? ratio_text(stage["speedup"]) : "-", stage["reason"].get<std::string>()});
     }
     text += format_table(rows, "llrrrrl");
     if (!document["torchscript"].is_null()) {

@@ -72,13 +72,17 @@ TrainLmResult run_job(const TrainLmJob& job, task::LmConfig& config) {
     trainer::warn_of_first_steps(config.optim, config.lr, task::peak_of(config), task::lm_rules(),
                                  config.trainer.steps);
   }
-  const trainer::TrainResult trained = run.train(
-      facts_of(config), config.lr, config.trainer,
-      {.name = setup.data.name, .hash = setup.data.hash, .kind = "text", .unit = "tokens"},
-      setup.task, *optimizer, [&] {
-        if (!initial || initial->file == nullptr) return;
-        task::write_initial_model(job.out / kInitialModel, *initial);
-      });
+  const trainer::TrainResult trained =
+      run.train(facts_of(config), config.lr, config.trainer,
+                {.name = setup.data.name,
+                 .hash = setup.data.hash,
+                 .kind = "text",
+                 .unit = "tokens",
+                 .teacher_hash = teacher == nullptr ? "" : hash_of_files(teacher->files)},
+                setup.task, *optimizer, [&] {
+                  if (!initial || initial->file == nullptr) return;
+                  task::write_initial_model(job.out / kInitialModel, *initial);
+                });
   const fs::path folder = job.out / "model";
   const optim::AveragedWeights averaged(*optimizer, trained.averaged_buffers);
   task::export_lm(folder, *setup.model, export_parts(setup.data, initial, opened));

@@ -41,7 +41,8 @@ constexpr double kPrecisionSeconds = 3;
 
 constexpr Index kStepsPerWarmUpStep = 10;  // at least, with --minutes
 
-constexpr const char *kFactoredLayers = "factored_layers", *kInnerWidths = "inner_widths";
+constexpr const char *kFactoredLayers = "factored_layers", *kInnerWidths = "inner_widths",
+                     *kTeacherHash = "teacher_hash";
 
 // A key whose given value, auto, is replaced before a run records it.
 constexpr std::string_view kSettledLater = "amp.precision";
@@ -55,6 +56,7 @@ Json run_facts(const ConfigFacts& config, const DataFacts& data) {
           {kInnerWidths, config.inner_widths},
           {"data_hash", data.hash},
           {"data_name", data.name},
+          {kTeacherHash, data.teacher_hash},
           {"threads", at::get_num_threads()},
           {"hone", version_text()},
           {"torch", torch_version()}};
@@ -67,6 +69,9 @@ void check_facts(const Json& recorded, const ConfigFacts& config, const DataFact
              concat("the ", data.kind, " that the run was started with, ",
                     recorded.at("data_name").get<std::string>(), " ", hash.substr(0, 12)),
              concat(data.name, " ", data.hash.substr(0, 12)));
+  const std::string teacher = recorded.value(kTeacherHash, data.teacher_hash);
+  HONE_REQUIRE(teacher == data.teacher_hash, "distill.teacher",
+               "The teacher is not the one that the run was started with.");
   const int threads = recorded.at("threads").get<int>();
   if (threads != at::get_num_threads()) {
     log_warning(concat("the run was started with ", threads, " threads and continues with ",
@@ -331,6 +336,12 @@ void TrainRun::fix(trainer::TrainerConfig& config, optim::LrConfig& lr, const Co
     config.steps = steps_for(options_, task, config);
     shorten_warm_up(lr, given, config.steps);
   }
+}
+
+std::optional<std::string> TrainRun::recorded_value(const char* key) const {
+  const Json recorded = options_.resume ? recorded_facts(options_.out) : Json();
+  if (recorded.is_null() || !recorded.at("config").contains(key)) return std::nullopt;
+  return recorded.at("config").at(key).get<std::string>();
 }
 
 std::optional<std::vector<std::string>> TrainRun::recorded_scaled() const {

@@ -81,6 +81,7 @@ TrainJob<Config> job_alone(const TrainJob<Config>& job, const Config& settled) {
 // The data of a run, as checkpoints record it.
 struct DataFacts {
   std::string name, hash, kind, unit;  // "text", "tokens"
+  std::string teacher_hash = {};       // of its weights; empty without one
 };
 
 // The folder of a run, from the first checks to the end of training.
@@ -104,6 +105,8 @@ class TrainRun {
   void fix(trainer::TrainerConfig& config, optim::LrConfig& lr, const ConfigKeys& given,
            trainer::Task& task) const;
 
+  // The value of a key as the run to resume recorded it; nullopt for a new run.
+  std::optional<std::string> recorded_value(const char* key) const;
   // ConfigFacts::scaled as the run to resume recorded it; nullopt for a new run.
   std::optional<std::vector<std::string>> recorded_scaled() const;
   // ConfigFacts::factored_layers as the run to resume recorded it: {"factored_layers": …}; an empty

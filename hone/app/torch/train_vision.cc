@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "hone/app/torch/train_run.h"
+#include "hone/app/vision_folder.h"
 #include "hone/core/file/file_io.h"
 #include "hone/data/leaves/leaves.h"
 #include "hone/model_io/json_fields.h"
@@ -28,6 +29,18 @@ task::VisionConfig with_needed_init(const TrainVisionJob& job, task::VisionConfi
   return config;
 }
 
+// The size of the images of the classifier that the run starts or learns from, or that the run to
+// resume had; 0 without one, and with a size of the configuration's own.
+Index image_side_of(const task::VisionConfig& config, const TrainRun& run) {
+  if (config.data.image_size != 0) return 0;
+  if (const auto before = run.recorded_value("data.image_size")) return std::stoll(*before);
+  for (const std::string& from : {config.model.init, config.distill.teacher}) {
+    if (from.empty() || !is_vision_model(from)) continue;
+    return task::read_vision_model(from).image_shape().height;
+  }
+  return 0;
+}
+
 std::optional<data::LeavesOptions> leaves_of(const task::VisionConfig::Data& data) {
   if (data.path != data::kLeavesName) return std::nullopt;
   return data.leaves;
@@ -46,9 +59,11 @@ TrainVisionResult run_job(const TrainVisionJob& job, task::VisionConfig& config)
   run.check_resumed(config);
   const Json layers = run.recorded_layers();
   const model_io::JsonFields recorded(layers, "checkpoint");
+  const Index image_side = image_side_of(config, run);
   task::VisionSetup setup = task::set_up_vision(
       with_needed_init(job, config), job.stop,
-      {model_io::read_factored_layers(recorded), task::read_inner_widths(recorded)});
+      {model_io::read_factored_layers(recorded), task::read_inner_widths(recorded), image_side});
+  if (image_side > 0) config.data.image_size = setup.data->corpus.shape.height;
   if (config.backbone_scale != 1) {
     if (auto scaled = run.recorded_scaled()) setup.scaled = std::move(*scaled);
   }
@@ -65,10 +80,16 @@ TrainVisionResult run_job(const TrainVisionJob& job, task::VisionConfig& config)
   facts.scaled = setup.scaled;
   facts.inner_widths = setup.model->spec().inner_widths;
   facts.factored_layers = model_io::write_factored_layers(task::factored_layers_of(*setup.model));
-  const trainer::TrainResult trained =
-      run.train(facts, config.lr, config.trainer,
-                {.name = corpus.name, .hash = corpus.hash, .kind = "images", .unit = "images"},
-                *setup.task, *optimizer);
+  const trainer::TrainResult trained = run.train(
+      facts, config.lr, config.trainer,
+      {.name = corpus.name,
+       .hash = corpus.hash,
+       .kind = "images",
+       .unit = "images",
+       .teacher_hash = setup.teacher == nullptr
+                           ? ""
+                           : hash_of_files({nn::weights_file_of(setup.teacher->folder())})},
+      *setup.task, *optimizer);
   const optim::AveragedWeights averaged(*optimizer, trained.averaged_buffers);
   TrainVisionResult result;
   result.model = job.out / "model";

@@ -136,7 +136,8 @@ void run_vision_compress(const app::CompressVisionOptions& options, Context& con
   const app::CompressVisionResult result = app::compress_vision(job, *measurer);
   context.finish(result.document, [&] { std::fputs(app::to_table(result).c_str(), stdout); });
   if (result.written) return;
-  log_error("[compress] The quantized model was rejected, so nothing was written.");
+  log_error(concat("[compress] ", result.document["verdict"].get<std::string>(),
+                   " Nothing was written."));
   context.status = 1;
 }
 

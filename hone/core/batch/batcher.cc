@@ -50,7 +50,7 @@ std::optional<BatchRefusal> Batcher::submit(RequestId id, std::uint64_t shape, T
     ++counters_.refused;
     return refusal;
   };
-  if (counters_.waiting >= options_.max_queue) return refuse(BatchRefusal::QueueFull);
+  if (is_full()) return refuse(BatchRefusal::QueueFull);
   Group& group = groups_[shape];
   if (has_limit() && work_ahead(now) + service_ns(group, 1) > options_.latency_limit_ns) {
     const bool is_idle = !running_ && retries_.empty() && counters_.waiting == 0;
@@ -90,7 +90,7 @@ void Batcher::cancel(RequestId id) {
 TimeNs Batcher::leave_time(const Group& group) const {
   const TimeNs oldest = group.waiting.front().arrived;
   const Index rows = std::ssize(group.waiting);
-  if (rows >= options_.max_batch) return oldest;
+  if (rows >= options_.max_batch || is_full()) return oldest;
   const TimeNs waited = oldest + options_.max_wait_ns;
   if (!has_limit()) return waited;
   return std::min(waited, oldest + options_.latency_limit_ns - service_ns(group, rows));

@@ -47,9 +47,10 @@ struct BatcherCounters {
 // machine: the caller passes in the time, which must not decrease. One batch runs at a time.
 //
 // Requests with equal shape keys share a batch, in order of arrival. When the function is idle, a
-// batch starts if it is full, or if its oldest request has waited max_wait_ns or would exceed the
-// latency limit by waiting longer. With max_wait_ns = 0, a batch starts whenever the function is
-// idle. The rows of a failed batch run again one by one, so that one bad row fails alone.
+// batch starts if it or the queue is full, or if its oldest request has waited max_wait_ns or would
+// exceed the latency limit by waiting longer. With max_wait_ns = 0, a batch starts whenever the
+// function is idle. The rows of a failed batch run again one by one, so that one bad row fails
+// alone.
 //
 // The duration of a batch is predicted from earlier batches of the same shape. Before the first
 // one, the prediction is 0.
@@ -101,6 +102,7 @@ class Batcher {
   static std::int64_t service_ns(const Group& group, Index rows);
   std::int64_t service_ns(const Batch& batch) const;
   bool has_limit() const { return options_.latency_limit_ns > 0; }
+  bool is_full() const { return counters_.waiting >= options_.max_queue; }
   TimeNs leave_time(const Group& group) const;
   std::int64_t work_ahead(TimeNs now) const;
   void refuse_late(Group& group, TimeNs now);

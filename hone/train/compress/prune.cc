@@ -143,6 +143,12 @@ void WeightMasksImpl::apply() {
   }
 }
 
+Index WeightMasksImpl::zeros() const {
+  Index count = 0;
+  for (const Entry& entry : entries_) count += entry.mask.eq(0).sum().item<std::int64_t>();
+  return count;
+}
+
 void WeightMasksImpl::add(std::string name, const Tensor& weight, const Tensor& mask) {
   const Tensor buffer = register_buffer(buffer_name(name), mask);
   entries_.push_back({std::move(name), weight, buffer});

@@ -44,6 +44,7 @@ class WeightMasksImpl final : public torch::nn::Module {
     torch::Tensor weight, mask;
   };
   const std::vector<Entry>& entries() const { return entries_; }
+  Index zeros() const;  // weights that are kept at 0
   void add(std::string name, const torch::Tensor& weight, const torch::Tensor& mask);
 
  private:

@@ -104,8 +104,9 @@ std::function<void(bool)> switch_of_layers(torch::nn::Module& model,
 
 // Why the output of a quantized model is not good enough; empty if it is.
 std::string problem_of(const Tensor& got, const Tensor& want, double error, double limit) {
-  const bool is_finite = at::isfinite(got).all().item<bool>();
-  if (!is_finite && at::isfinite(want).all().item<bool>()) {
+  const auto is_finite = [](const Tensor& x) { return at::isfinite(x).all().item<bool>(); };
+  if (!is_finite(want)) return "The outputs of the model are not finite, so nothing was changed.";
+  if (!is_finite(got)) {
     return "The outputs of the quantized model are not finite, so nothing was changed.";
   }
   if (limit == 0 || error <= limit) return {};

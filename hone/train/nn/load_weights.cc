@@ -141,13 +141,7 @@ class Matcher {
       return;
     }
     const Tensor value = stored.to(target.scalar_type());
-    if (!at::isfinite(value).all().item<bool>()) {
-      fail_corrupt(path_, concat("finite values in ", name), "NaN or infinity");
-    }
-    if (name.ends_with("running_var") && value.lt(0).any().item<bool>()) {
-      fail_corrupt(path_, concat("variances of at least 0 in ", name),
-                   concat(value.min().item<double>()));
-    }
+    check_values(value, name, path_);
     (in_head ? head_ : copies_).push_back({name, target, value});
     if (!in_head) ++result_.tensors;
   }
@@ -204,6 +198,16 @@ fs::path weights_file_of(const fs::path& model) {
   }
   fail(ErrorCategory::NotFound, model.string(),
        "a safetensors file, or the folder of a model or of a finished run", "another folder");
+}
+
+void check_values(const Tensor& value, std::string_view name, const std::string& file) {
+  if (!at::isfinite(value).all().item<bool>()) {
+    fail_corrupt(file, concat("finite values in ", name), "NaN or infinity");
+  }
+  if (name.ends_with("running_var") && value.lt(0).any().item<bool>()) {
+    fail_corrupt(file, concat("variances of at least 0 in ", name),
+                 concat(value.min().item<double>()));
+  }
 }
 
 }  // namespace hone::nn

@@ -57,4 +57,8 @@ LoadedWeights load_weights(torch::nn::Module& module, std::vector<NamedTensor> s
 // folder or in the folder model/ of a run. Throws Error{NotFound}.
 std::filesystem::path weights_file_of(const std::filesystem::path& model);
 
+// Throws Error{CorruptFile} that names the file and the tensor for NaN, infinity, and variances
+// below 0.
+void check_values(const torch::Tensor& value, std::string_view name, const std::string& file);
+
 }  // namespace hone::nn

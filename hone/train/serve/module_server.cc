@@ -115,8 +115,8 @@ ModuleQueue::Ran ModuleQueue::run(const std::vector<Tensor>& inputs) const {
                concat("an output of ", rows, " rows"),
                y.defined() ? c10::str(y.sizes()) : "an undefined tensor");
     synchronize(y.device());
-    // A copy of each, so that a row that is kept does not keep the batch.
-    for (const Tensor& row : y.unbind(0)) out.outputs.push_back(rows > 1 ? row.clone() : row);
+    // A copy of each: a row that is kept does not keep the batch, and is no view of an input.
+    for (const Tensor& row : y.unbind(0)) out.outputs.push_back(row.clone());
   } catch (...) {
     out.error = std::current_exception();
     out.outputs.clear();
@@ -164,7 +164,10 @@ BatcherCounters ModuleQueue::counters() const {
 
 ModuleServer::ModuleServer(ModuleCall module, const ModuleServerOptions& options,
                            const Clock& clock)
-    : clock_(clock), queue_(std::move(module), options, clock), thread_([this] { serve(); }) {}
+    : clock_(clock),
+      queue_(std::move(module), options, clock),
+      thread_([this] { serve(); }),
+      thread_id_(thread_.get_id()) {}
 
 ModuleServer::~ModuleServer() { shutdown(); }
 
@@ -185,6 +188,8 @@ std::future<ModuleResult> ModuleServer::submit(Tensor input) {
 
 ModuleServer::Predictions ModuleServer::predict_batch(const std::vector<Tensor>& inputs) {
   constexpr std::chrono::milliseconds kPause(1);
+  HONE_REQUIRE(std::this_thread::get_id() != thread_id_, kServer,
+               "predict_batch() in the module would wait for itself.");
   const std::int64_t begin = clock_.now_ns();
   Predictions out;
   std::deque<std::future<ModuleResult>> waiting;
@@ -220,6 +225,8 @@ void ModuleServer::shutdown() {
     is_closed_ = true;
   }
   changed_.notify_one();
+  if (std::this_thread::get_id() == thread_id_) return;
+  const std::scoped_lock lock(joining_);
   if (thread_.joinable()) thread_.join();
 }
 

@@ -101,7 +101,8 @@ class ModuleServer {
   // request that is refused later has that error in its future.
   std::future<ModuleResult> submit(torch::Tensor input);
 
-  // The results of all inputs, in their order; waits where the queue is full.
+  // The results of all inputs, in their order; waits where the queue is full. Throws what the first
+  // input that fails throws, and Error{InvalidArgument} if the module itself calls it.
   struct Predictions {
     std::vector<torch::Tensor> outputs;
     std::vector<double> latencies_ms;  // of each
@@ -109,7 +110,8 @@ class ModuleServer {
   };
   Predictions predict_batch(const std::vector<torch::Tensor>& inputs);
 
-  // Takes no input from now on, runs all that wait, and ends the thread.
+  // Takes no input from now on, runs all that wait, and ends the thread. From any thread; the
+  // module may call it, too, but then it does not wait.
   void shutdown();
   BatcherCounters counters() const { return queue_.counters(); }
 
@@ -122,7 +124,9 @@ class ModuleServer {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool has_news_ = false, is_closed_ = false;
+  std::mutex joining_;
   std::thread thread_;
+  const std::thread::id thread_id_;
 };
 
 }  // namespace hone::nn

@@ -201,7 +201,21 @@ class Production {
         std::ranges::count(found.layers, CompressionStatus::Applied, &QuantizedLayerRecord::status);
     own.reason = found.verdict;
     if (found.is_applied) judge(own, found.set_applied);
+    if (own.status == CompressionStatus::Failed) note_undone(own.reason);
     add(std::move(own));
+  }
+
+  // The report of quantize() says what became of it.
+  void note_undone(const std::string& reason) {
+    QuantizeReport& report = *report_.quantization;
+    report.is_applied = false;
+    report.verdict = reason;
+    report.bytes_after = report.bytes_before;
+    for (QuantizedLayerRecord& layer : report.layers) {
+      if (layer.status != CompressionStatus::Applied) continue;
+      layer.status = CompressionStatus::Failed;
+      layer.reason = reason;
+    }
   }
 
   // Keeps a stage that is in the model, or undoes it.

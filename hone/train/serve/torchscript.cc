@@ -8,6 +8,8 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <sstream>
@@ -32,12 +34,29 @@ using Forward = std::function<Tensor(const Tensor&)>;
 
 constexpr std::string_view kScript = "TorchScript";
 
-// The first line of what LibTorch says.
+// One line of what LibTorch says: the last one of an error in a script, which is the error itself,
+// and the first one of others.
 std::string problem_of(const std::exception& error) {
   const auto* const own = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = own != nullptr ? own->what_without_backtrace() : error.what();
-  const std::string line = text.substr(0, text.find('\n'));
+  std::string text = own != nullptr ? own->what_without_backtrace() : error.what();
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  const bool is_in_script = text.find("TorchScript interpreter") != std::string::npos;
+  const std::size_t last = text.rfind('\n');
+  const std::string line = is_in_script && last != std::string::npos
+                               ? text.substr(last + 1)
+                               : text.substr(0, text.find('\n'));
+  if (line.empty()) return "an error without a message";
   return line.size() <= 200 ? line : line.substr(0, 200) + "...";
+}
+
+// TorchScript files are ZIP archives.
+void check_archive(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::array<char, 2> magic{};
+  stream.read(magic.data(), magic.size());
+  if (!stream || magic != std::array{'P', 'K'}) {
+    fail_corrupt(file, "a TorchScript file", "another one");
+  }
 }
 
 // A tensor that requires a gradient cannot become a constant of a graph.
@@ -265,8 +284,13 @@ ScriptReport optimize_script(const fs::path& file, const Tensor& example, Measur
   if (!out.empty()) check_output_spares(out, file);
   const at::NoGradGuard no_grad;
   Script module("__torch__.Empty");
+  check_archive(where);
   try {
     module = torch::jit::load(where);
+  } catch (const std::exception&) {
+    fail_corrupt(where, "a TorchScript file", "an archive that LibTorch cannot read as one");
+  }
+  try {
     module.eval();
     forward_of(module)(example);
   } catch (const std::exception& error) {

@@ -606,6 +606,10 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
     torch::nn::Module* const module = task.module();
     HONE_CHECK(module != nullptr, "trainer.keep_zeros", "a task with a module", "none");
     run.masks = nn::masks_of_zeros(*module);
+    const Index zeros = run.masks->zeros();
+    HONE_REQUIRE(zeros > 0, "trainer.keep_zeros",
+                 "The model has no zeros to keep: start from a pruned one by model.init.");
+    log_info(concat("trainer.keep_zeros: ", zeros, " weights stay 0"));
   }
   if (revalidates) {
     MetricsRow lost;

@@ -61,6 +61,16 @@ TEST(Batcher, a_full_batch_does_not_wait) {
   EXPECT_EQ(batcher.next(kMs)->rows.size(), 2u);
 }
 
+TEST(Batcher, a_full_queue_does_not_wait) {
+  Batcher batcher({.max_wait_ns = 50 * kMs, .max_queue = 2});
+  batcher.submit(1, 5, 0);
+  batcher.submit(2, 3, kMs);
+  EXPECT_EQ(batcher.next(kMs)->rows, std::vector<RequestId>{1});
+  batcher.complete(true, 2 * kMs);
+  EXPECT_FALSE(batcher.next(2 * kMs).has_value()) << "there is room again";
+  EXPECT_EQ(batcher.next_timer(), 51 * kMs);
+}
+
 TEST(Batcher, only_equal_shapes_share_a_batch_and_the_oldest_goes_first) {
   Batcher batcher({.max_wait_ns = 10 * kMs});
   batcher.submit(1, 5, 0);

@@ -205,13 +205,53 @@ TEST(ModuleServer, drains_without_waiting_for_full_batches) {
   server.shutdown();  // again does nothing
 }
 
-TEST(ModuleQueue, is_bounded) {
+TEST(ModuleServer, shuts_down_from_several_threads_and_from_the_module) {
+  ModuleServer* own = nullptr;
+  std::string nested;
+  ModuleServer server(doubling([&](Index) {
+                        nested = test::error_of([&] { own->predict_batch({at::ones({2})}); });
+                        own->shutdown();
+                      }),
+                      {.max_wait_ms = 0});
+  own = &server;
+  auto result = server.submit(at::ones({2}));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) threads.emplace_back([&] { server.shutdown(); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(result.get().output[0].item<float>(), 3);
+  EXPECT_THAT(nested, HasSubstr("wait for itself"));
+}
+
+TEST(ModuleServer, predict_batch_ends_when_the_server_shuts_down) {
+  std::optional<ModuleServer> server(std::in_place, doubling(),
+                                     ModuleServerOptions{.max_wait_ms = 0, .max_queue = 2});
+  std::atomic<bool> has_begun = false;
+  std::string error;
+  std::thread caller([&] {
+    has_begun = true;
+    error = test::error_of([&] { server->predict_batch(std::vector(20000, at::ones({2}))); });
+  });
+  while (!has_begun) std::this_thread::yield();
+  server->shutdown();
+  caller.join();
+  EXPECT_THAT(error, HasSubstr("shut down"));
+}
+
+TEST(ModuleServer, gives_results_that_share_no_memory_with_inputs) {
+  const auto module = std::make_shared<torch::nn::Module>();
+  ModuleServer server({module, [](const Tensor& x) { return x; }}, {.max_wait_ms = 0});
+  const Tensor input = at::ones({3});
+  const Tensor output = server.submit(input).get().output;
+  input.zero_();
+  EXPECT_TRUE(output.equal(at::ones({3})));
+}
+
+TEST(ModuleQueue, is_bounded_and_runs_at_once_when_full) {
   test::ScriptedClock clock;
-  ModuleQueue queue(doubling(), {.max_queue = 3}, clock);
+  ModuleQueue queue(doubling(), {.max_wait_ms = 1e8, .max_queue = 3}, clock);
   std::vector<std::future<ModuleResult>> results;
   for (int i = 0; i < 3; ++i) results.push_back(queue.submit(at::ones({2})).result);
   EXPECT_EQ(queue.submit(at::ones({2})).refusal, BatchRefusal::QueueFull);
-  clock.advance(1);
   EXPECT_TRUE(queue.run_due());
   EXPECT_FALSE(queue.submit(at::ones({2})).refusal);
   for (auto& result : results) EXPECT_EQ(result.get().batch, 3);

@@ -56,6 +56,7 @@ std::optional<LmTeacher> open_teacher(const LmConfig& config, const InitialModel
   architecture.context =
       std::min(architecture.context, std::max(window_of(config), text::kEvalWindow));
   out.model = make_llama(architecture, /*seed=*/0, nn::parse_matmul_backend(config.trainer.matmul));
+  out.files = from.file->files();
   nn::load_llama(*out.model, *from.file);
   out.model->to(trainer::device_of(config.trainer));
   out.model->eval();

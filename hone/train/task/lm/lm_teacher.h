@@ -22,6 +22,7 @@ struct LmTeacher {
   Json generation_defaults = Json::object();
   model_io::ModelMetadata metadata;
   std::filesystem::path path;
+  std::vector<std::filesystem::path> files;  // with the weights
   Index parameters = 0;
 };
 

@@ -16,6 +16,7 @@
 #include "hone/train/compress/quantizable.h"
 #include "hone/train/compress/quantized_conv.h"
 #include "hone/train/interop.h"
+#include "hone/train/nn/load_weights.h"
 #include "hone/train/surgery/layer_surgery.h"
 
 namespace hone::task {
@@ -189,9 +190,7 @@ Tensor ClassifierFile::take_plain(const nn::TensorRequest& request) {
     fail_corrupt(path_, concat(request.name, shape_text(request.sizes, request.type)),
                  shape_text(tensor.sizes(), tensor.scalar_type()));
   }
-  if (!at::isfinite(tensor).all().item<bool>()) {
-    fail_corrupt(path_, concat("finite values in ", request.name), "NaN or infinity");
-  }
+  nn::check_values(tensor, request.name, path_);
   if (!is_narrow) return tensor;
   narrow_.emplace(request.name, tensor);
   return at::zeros({}, request.type).expand(request.sizes);

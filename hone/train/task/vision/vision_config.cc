@@ -40,7 +40,8 @@ void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
       "synthetic leaf images",
       false);
   add("data.image_size", &data.image_size,
-      "side in pixels of the squares to which images of a folder are cropped and scaled; 0: 64. "
+      "side in pixels of the squares to which images of a folder are cropped and scaled; 0: 64, or "
+      "the size of the classifier that the run starts or learns from. "
       "IDX, CIFAR-10 and leaves keep their own size and accept only 0 or that size");
   add("data.validation_images", &data.validation_images,
       "held-out images per validation during training; the final validation uses all");

@@ -36,9 +36,11 @@ Index micro_batch_of(const VisionConfig& config, Index images) {
   return images;
 }
 
-data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::stop_token& stop) {
-  const data::ImageOptions options{
-      .side = config.image_size, .memory_bytes = config.memory_mb << 20, .stop = stop};
+data::ImageCorpus load_corpus(const VisionConfig::Data& config, Index default_side,
+                              const std::stop_token& stop) {
+  const data::ImageOptions options{.side = config.image_size > 0 ? config.image_size : default_side,
+                                   .memory_bytes = config.memory_mb << 20,
+                                   .stop = stop};
   if (config.path != data::kLeavesName) {
     return data::load_images(config.path, options, libtorch_executor());
   }
@@ -131,7 +133,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& sto
     if (!folder.empty()) MmapFile{nn::weights_file_of(folder)};
   }
   auto data = std::make_shared<VisionData>();
-  data->corpus = load_corpus(config.data, stop);
+  data->corpus = load_corpus(config.data, recorded.image_side, stop);
   const data::ImageCorpus& corpus = data->corpus;
   const Index side = config.data.image_size, own = corpus.shape.height;
   HONE_CHECK(side == 0 || (side == own && own == corpus.shape.width), "data.image_size",

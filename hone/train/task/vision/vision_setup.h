@@ -29,6 +29,7 @@ struct VisionSetup {
 struct RecordedNet {
   std::vector<FactoredLayer> factored = {};
   std::vector<Index> inner_widths = {};
+  Index image_side = 0;  // of the images of a folder, unless the configuration says it
 };
 // stop: see ImageOptions.
 VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& stop = {},
