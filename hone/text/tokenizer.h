@@ -21,9 +21,16 @@ struct EncodeOptions {
       false;  // turn control tokens that are spelled out in the text into their ids
 };
 
-// Converts text to token ids and back. Immutable; all methods are thread-safe.
+// A part of a text, and which tokens it may spell.
+struct TextSegment {
+  std::string text;
+  bool allow_special = false;  // control tokens
+  bool allow_added = true;     // added tokens that are no control tokens
+};
+
 struct Vocabulary;
 
+// Converts text to token ids and back. Immutable; all methods are thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -31,6 +38,10 @@ class Tokenizer {
   virtual std::vector<TokenId> encode(std::string_view text,
                                       const EncodeOptions& options) const = 0;
   std::vector<TokenId> encode(std::string_view text) const { return encode(text, EncodeOptions{}); }
+  // The ids of the joined text, which is split and merged as a whole. An added token is found where
+  // every segment that it touches allows it; elsewhere its spelling is plain text. Adds neither BOS
+  // nor EOS.
+  virtual std::vector<TokenId> encode(std::span<const TextSegment> segments) const = 0;
   // The bytes of the whole sequence. Control tokens are left out unless keep_special. A dummy space
   // that the tokenizer adds in front is removed.
   virtual std::string decode(std::span<const TokenId> ids, bool keep_special = false) const = 0;

@@ -32,6 +32,8 @@ std::string_view first_character(std::string_view text) {
   return text.substr(0, static_cast<std::size_t>(std::max(1, decode_utf8(text).bytes)));
 }
 
+constexpr auto allows_all = [](const AddedToken&, std::size_t, std::size_t) { return true; };
+
 bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
   const bool free_left = begin == 0 || !is_word(last_character(text.substr(0, begin)));
   return free_left && (end == text.size() || !is_word(first_character(text.substr(end))));
@@ -81,22 +83,24 @@ std::int32_t AddedTokenMatcher::child(std::int32_t node, std::uint8_t byte) cons
   return found != children.end() && found->first == byte ? found->second : -1;
 }
 
-AddedTokenMatcher::Match AddedTokenMatcher::longest_at(std::string_view text,
-                                                       std::size_t begin) const {
+AddedTokenMatcher::Match AddedTokenMatcher::longest_at(std::string_view text, std::size_t begin,
+                                                       Allows allows) const {
   Match match{begin, begin, -1};
   std::int32_t node = 0;
   for (std::size_t i = begin; i < text.size(); ++i) {
     node = child(node, static_cast<std::uint8_t>(text[i]));
     if (node < 0) break;
-    if (nodes_[node].token >= 0) match = {begin, i + 1, nodes_[node].token};
+    const std::int32_t token = nodes_[node].token;
+    if (token >= 0 && allows(tokens_[token], begin, i + 1)) match = {begin, i + 1, token};
   }
   return match;
 }
 
-AddedTokenMatcher::Match AddedTokenMatcher::find(std::string_view text, std::size_t from) const {
+AddedTokenMatcher::Match AddedTokenMatcher::find(std::string_view text, std::size_t from,
+                                                 Allows allows) const {
   for (std::size_t begin = from; begin < text.size(); ++begin) {
     if (!starts_[static_cast<std::uint8_t>(text[begin])]) continue;
-    const Match match = longest_at(text, begin);
+    const Match match = longest_at(text, begin, allows);
     if (match.token >= 0) return match;
   }
   return {text.size(), text.size(), -1};
@@ -104,15 +108,21 @@ AddedTokenMatcher::Match AddedTokenMatcher::find(std::string_view text, std::siz
 
 std::pair<std::size_t, TokenId> AddedTokenMatcher::match_prefix(std::string_view text) const {
   if (text.empty() || !starts_[static_cast<std::uint8_t>(text[0])]) return {0, TokenId{-1}};
-  const Match match = longest_at(text, 0);
+  const Match match = longest_at(text, 0, allows_all);
   return {match.end, match.token < 0 ? TokenId{-1} : tokens_[match.token].id};
 }
 
 void AddedTokenMatcher::split(std::string_view text, FunctionRef<void(std::string_view)> plain,
                               FunctionRef<void(TokenId)> found) const {
+  split(text, allows_all, plain, found);
+}
+
+void AddedTokenMatcher::split(std::string_view text, Allows allows,
+                              FunctionRef<void(std::string_view)> plain,
+                              FunctionRef<void(TokenId)> found) const {
   std::size_t done = 0, from = 0;
   while (!tokens_.empty() && from < text.size()) {
-    Match match = find(text, from);
+    Match match = find(text, from, allows);
     if (match.token < 0) break;
     from = match.end;
     const AddedToken& token = tokens_[match.token];

@@ -21,8 +21,13 @@ class AddedTokenMatcher {
   void add(std::string_view spelling, const AddedToken& token);
   bool empty() const { return tokens_.empty(); }
 
+  // Whether a token may be found at bytes [begin, end) of the text.
+  using Allows = FunctionRef<bool(const AddedToken& token, std::size_t begin, std::size_t end)>;
+
   // Calls plain(stretch) and found(id) in the order of the text. No stretch is empty.
   void split(std::string_view text, FunctionRef<void(std::string_view)> plain,
+             FunctionRef<void(TokenId)> found) const;
+  void split(std::string_view text, Allows allows, FunctionRef<void(std::string_view)> plain,
              FunctionRef<void(TokenId)> found) const;
 
   // The length and id of the longest token that starts `text`; length 0 if there is none. Ignores
@@ -38,9 +43,9 @@ class AddedTokenMatcher {
     std::size_t begin = 0, end = 0;
     std::int32_t token = -1;
   };
-  Match find(std::string_view text, std::size_t from) const;
+  Match find(std::string_view text, std::size_t from, Allows allows) const;
   std::int32_t child(std::int32_t node, std::uint8_t byte) const;
-  Match longest_at(std::string_view text, std::size_t begin) const;
+  Match longest_at(std::string_view text, std::size_t begin, Allows allows) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_{Node{}};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/text/bpe/bpe_tokenizer.h"
 
+#include <algorithm>
+
 #include "hone/core/check.h"
 
 namespace hone::text {
@@ -20,6 +22,7 @@ void BpeTokenizer::add_tokens(const std::vector<AddedToken>& tokens) {
     auto& matchers = token.normalized ? normalized_ : raw_;
     matchers[1].add(spelling, token);
     if (!token.special) matchers[0].add(spelling, token);
+    spelled_.add(piece, token);
   }
 }
 
@@ -49,6 +52,37 @@ std::vector<TokenId> BpeTokenizer::encode(std::string_view text,
       },
       found);
   if (options.add_bos && vocabulary_.add_eos) ids.push_back(*vocabulary_.eos);
+  return ids;
+}
+
+std::vector<TokenId> BpeTokenizer::encode(std::span<const TextSegment> segments) const {
+  std::string text;
+  std::vector<std::size_t> begins;  // of the segments that are not empty
+  std::vector<const TextSegment*> kept;
+  for (const TextSegment& segment : segments) {
+    if (segment.text.empty()) continue;
+    begins.push_back(text.size());
+    kept.push_back(&segment);
+    text += segment.text;
+  }
+  const auto allows = [&](const AddedToken& token, std::size_t begin, std::size_t end) {
+    const auto first = std::ranges::upper_bound(begins, begin) - begins.begin() - 1;
+    for (auto i = static_cast<std::size_t>(first); i < kept.size() && begins[i] < end; ++i) {
+      if (!(token.special ? kept[i]->allow_special : kept[i]->allow_added)) return false;
+    }
+    return true;
+  };
+  std::vector<TokenId> ids;
+  std::string storage;
+  bool first = true;
+  const auto encode_stretch = [&](std::string_view stretch) {
+    encode_plain(normalize(stretch, first, storage), first, ids);
+    first = false;
+  };
+  spelled_.split(text, allows, encode_stretch, [&](TokenId id) {
+    ids.push_back(id);
+    first = false;
+  });
   return ids;
 }
 

@@ -16,6 +16,7 @@ namespace hone::text {
 class BpeTokenizer : public Tokenizer {
  public:
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override;
+  std::vector<TokenId> encode(std::span<const TextSegment> segments) const override;
   std::string decode(std::span<const TokenId> ids, bool keep_special) const override;
   std::string piece_bytes(TokenId id) const override { return bytes_[checked(id)]; }
   std::string piece(TokenId id) const override { return vocabulary_.pieces[checked(id)]; }
@@ -50,6 +51,7 @@ class BpeTokenizer : public Tokenizer {
  private:
   // [0] without and [1] with special tokens.
   std::array<AddedTokenMatcher, 2> raw_, normalized_;
+  AddedTokenMatcher spelled_;  // all of them, as they are spelled before normalization
 };
 
 // The two kinds. make_tokenizer() has checked the vocabulary.
