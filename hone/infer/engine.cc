@@ -2,6 +2,7 @@
 #include "hone/infer/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -11,6 +12,7 @@
 #include "hone/infer/spec/draft_model.h"
 #include "hone/kernels/norm/token_scores.h"
 #include "hone/model_io/model_file.h"
+#include "hone/text/turn_tokens.h"
 
 namespace hone::infer {
 namespace {
@@ -29,6 +31,30 @@ std::shared_ptr<const grammar::JsonSchema> compile_schema(const Request& request
                                       request.ignores_unsupported_schema ? &ignored : nullptr);
 }
 
+// Control tokens add nothing to the text, so a stop string that spells one cannot be found there.
+void add_control_stops(Request& request, const text::Tokenizer& tokenizer) {
+  for (const std::string& stop : request.stop) {
+    const std::vector<TokenId> ids =
+        tokenizer.encode(std::array{text::TextSegment{.text = stop, .allow_special = true}});
+    const bool is_control = ids.size() == 1 && tokenizer.is_control(ids[0]);
+    if (is_control && tokenizer.piece(ids[0]) == stop) request.stop_ids.push_back(ids[0]);
+  }
+}
+
+// The tokens that end a text: those that the files name, and those that end a turn.
+std::vector<TokenId> stop_ids(const model_io::Architecture& architecture,
+                              const text::Tokenizer* tokenizer) {
+  std::vector<TokenId> ids = architecture.stop_ids;
+  if (tokenizer != nullptr) {
+    for (const TokenId id : text::end_of_turn_ids(*tokenizer)) {
+      if (id < architecture.vocab_size) ids.push_back(id);
+    }
+  }
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 // The rows of a step of a draft model: each sequence that decodes has two new tokens in most
 // rounds.
 Index draft_rows(const LoopOptions& loop) {
@@ -44,8 +70,9 @@ struct Engine::State {
         loop_settings(loop_options(options(), header.context())),
         runner(file(), runner_options(options(), loop_rows(loop_settings)), *options().executor),
         draft_model(load_draft_model()),
-        loop(loop_settings, runner, header.tokenizer_.get(), file().architecture().stop_ids,
-             *options().executor, clock, make_drafts()) {
+        loop(loop_settings, runner, header.tokenizer_.get(),
+             stop_ids(file().architecture(), header.tokenizer_.get()), *options().executor, clock,
+             make_drafts()) {
     info.architecture = file().architecture();
     info.format = name_of(file().format());
     info.context = loop.max_length();
@@ -65,6 +92,7 @@ struct Engine::State {
     info.kernel = runner.kernel_name();
     info.threads = options().executor->workers();
     info.generation_defaults = file().generation_defaults();
+    if (const std::string* chat = file().metadata().chat_template()) info.chat_template = *chat;
   }
 
   const EngineOptions& options() const { return header.options_; }
@@ -123,6 +151,7 @@ RequestId Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
                      .context = model.context,
                      .is_cache_short = model.context < model.wanted_context,
                      .has_tokenizer = has_tokenizer()});
+  if (has_tokenizer()) add_control_stops(request, tokenizer());
   std::shared_ptr<const grammar::JsonSchema> schema;
   if (!request.json_schema.empty()) schema = compile_schema(request);
   return state_->loop.queue().push({.request = std::move(request),
@@ -154,19 +183,26 @@ void Engine::cancel(RequestId id) noexcept { state_->loop.queue().cancel(id); }
 bool Engine::step() { return state_->loop.step(); }
 
 void Engine::run(std::stop_token stop) {
+  RequestQueue& queue = state_->loop.queue();
   while (!stop.stop_requested()) {
-    if (!step()) state_->loop.queue().wait(stop, state_->loop.has_undelivered());
+    const std::vector<std::function<void()>> works = queue.take_work();
+    for (const std::function<void()>& work : works) work();
+    if (!step() && works.empty()) queue.wait(stop, state_->loop.has_undelivered());
   }
+}
+
+void Engine::post(std::function<void(Engine&)> work) {
+  state_->loop.queue().post([this, work = std::move(work)] { work(*this); });
 }
 
 EngineStats Engine::stats() const { return state_->loop.queue().stats(); }
 
-HiddenStates Engine::read(std::span<const TokenId> tokens) {
+HiddenStates Engine::read(std::span<const TokenId> tokens, std::uint64_t salt) {
   const auto length = static_cast<Index>(tokens.size());
   HONE_CHECK(length >= 2 && length <= state_->info.context, "score",
              concat("2 to ", state_->info.context, " tokens"), length);
   check_ids(tokens, state_->runner.vocab_size(), "score");
-  return state_->loop.read(tokens.first(tokens.size() - 1));
+  return state_->loop.read(tokens.first(tokens.size() - 1), salt);
 }
 
 std::span<const float> Engine::logits(const HiddenStates& states, Index first, Index count) {
@@ -180,7 +216,7 @@ Index Engine::logit_rows() const { return state_->runner.logit_rows(); }
 
 ScoreResult Engine::score(std::span<const TokenId> tokens, const ScoreOptions& options) {
   HONE_TRACE_ZONE("score", {"tokens", tokens.size()});
-  const HiddenStates states = read(tokens);
+  const HiddenStates states = read(tokens, options.salt);
   ScoreResult result;
   result.logprobs.resize(static_cast<std::size_t>(states.rows));
   for (Index first = 0; first < states.rows; first += logit_rows()) {

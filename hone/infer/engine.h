@@ -40,10 +40,11 @@ class Engine {
   // Throws Error{Unsupported} if the model has none.
   const text::Tokenizer& tokenizer() const;
 
-  // Thread-safe. Throws Error{InvalidArgument} for an invalid request, Error{Resource} if the queue
-  // is full, and what grammar::JsonSchema::compile() throws for a schema that is not enforced.
-  // Every accepted request ends with exactly one event that has `finished`. If a sink refuses its
-  // events for 30 s, its request is cancelled and the sink is dropped.
+  // Thread-safe. Throws Error{InvalidArgument} for an invalid request, RefusedError for a prompt
+  // that is too long and if the queue is full or the tenant has too many requests, and what
+  // grammar::JsonSchema::compile() throws for a schema that is not enforced. Every accepted request
+  // ends with exactly one event that has `finished`. If a sink refuses its events for 30 s, its
+  // request is cancelled and the sink is dropped.
   RequestId submit(Request request, std::shared_ptr<EventSink> sink);
   // Submits a request and calls step() until it has ended; call it on the engine thread. on_event
   // sees each event between steps. If it throws, the request is cancelled, and so it is when a stop
@@ -58,12 +59,16 @@ class Engine {
   bool step();
   // Calls step() until a stop is requested; sleeps while idle.
   void run(std::stop_token stop);
+  // Thread-safe. run() calls `work` on the engine thread between two steps. It may call what
+  // belongs there, such as score(), and must not throw. Work that run() has not begun before it
+  // returns is dropped.
+  void post(std::function<void(Engine&)> work);
   EngineStats stats() const;
 
   // Reads `tokens` with teacher forcing, together with the running requests. Call this function and
   // the functions below on the engine thread. Throws Error{InvalidArgument} for fewer than 2 tokens
-  // or more than the context.
-  HiddenStates read(std::span<const TokenId> tokens);
+  // or more than the context. `salt` is the tenant, as of a Request.
+  HiddenStates read(std::span<const TokenId> tokens, std::uint64_t salt = 0);
   // The logits [count, vocab] of rows first, first + 1, … of a text that this engine has read.
   // Valid until the next call. `count` is at most logit_rows(), the number of rows whose logits
   // take about 16 MiB.

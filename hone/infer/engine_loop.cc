@@ -39,7 +39,8 @@ SchedulerOptions scheduler_options(const LoopOptions& options, std::span<const L
           .max_running = options.max_sequences,
           .max_queue = kUnbounded,  // RequestQueue is bounded
           .prefill_chunk = options.prefill_chunk,
-          .max_rows = loop_rows(options)};
+          .max_rows = loop_rows(options),
+          .prefill_seconds = options.prefill_seconds};
 }
 
 void describe(const std::exception_ptr& failure, Event& event) {
@@ -56,9 +57,22 @@ void describe(const std::exception_ptr& failure, Event& event) {
   }
 }
 
-Error deadline_error() {
-  return Error(ErrorCategory::Resource,
-               "[timeout] The time of the request was over before its first token.");
+RefusedError deadline_error() {
+  return {Refusal::DeadlinePassed, ErrorCategory::Resource,
+          "[timeout] The time of the request was over before its first token."};
+}
+
+std::optional<StopCause> stop_cause(EndCause cause) {
+  switch (cause) {
+    case EndCause::Cancelled:
+      return StopCause{.kind = StopCause::Kind::Client};
+    case EndCause::DeadlinePassed:
+      return StopCause{.kind = StopCause::Kind::Deadline};
+    case EndCause::Stalled:
+      return StopCause{.kind = StopCause::Kind::Stalled};
+    default:
+      return std::nullopt;
+  }
 }
 
 }  // namespace
@@ -74,7 +88,10 @@ LoopOptions loop_options(const EngineOptions& options, Index context) {
           .max_sequences = options.max_sequences,
           .max_queue = options.max_queue,
           .prefill_chunk = chunk < kChunkTokens ? chunk : chunk / kChunkTokens * kChunkTokens,
-          .on_progress = options.on_progress};
+          .max_tenant_requests = options.max_tenant_requests,
+          .prefill_seconds = options.prefill_seconds,
+          .on_progress = options.on_progress,
+          .on_step_end = options.on_step_end};
 }
 
 void check_kv_budget(const LoopOptions& options, std::span<const LayerGroup> groups) {
@@ -100,8 +117,9 @@ EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
       clock_(clock),
       scheduler_(scheduler_options(options, runner.kv_groups())),
       arena_(scheduler_.pool()),
-      queue_(options.max_queue),
+      queue_(options.max_queue, options.max_tenant_requests),
       on_progress_(options.on_progress),
+      on_step_end_(options.on_step_end),
       available_bytes_(options.available_bytes) {
   if (drafts) speculator_ = std::make_unique<Speculator>(std::move(drafts), runner.vocab_size());
 }
@@ -110,7 +128,9 @@ EngineLoop::~EngineLoop() {
   try {
     take_messages();
     for (auto& [id, live] : live_) {
-      if (!live.has_ended && live.sequence) end(live, id, FinishReason::Cancelled);
+      if (!live.has_ended && live.sequence) {
+        end(live, id, FinishReason::Cancelled, stop_cause(EndCause::Cancelled));
+      }
       deliver(live, live.taken_ns);
     }
   } catch (...) {  // what cannot be told now can never be told
@@ -128,6 +148,7 @@ bool EngineLoop::step() {
     is_busy |= end_requests();
     return_pages(!is_busy);
     report();
+    if (on_step_end_) on_step_end_();
     return is_busy;
   } catch (...) {
     fail_all();
@@ -312,7 +333,7 @@ StepResult EngineLoop::run(const StepPlan& plan) {
   std::vector<Wanted> wanted;
   for (const PlannedSequence& planned : plan.sequences) {
     Live& live = live_.at(planned.id);
-    if (live.sequence) live.sequence->start(begin);
+    if (live.sequence) live.sequence->start(begin, planned.cached);
     hold(live, planned, std::ssize(planned.tokens));
     wanted.push_back({.planned = &planned, .live = &live, .result = {.id = planned.id}});
   }
@@ -329,6 +350,8 @@ StepResult EngineLoop::run(const StepPlan& plan) {
   result.seconds = seconds_between(begin, clock_.now_ns());
   const StepShape& shape = plan.shape;
   ended_.rows += shape.decode_rows + shape.prefill_tokens;
+  ++ended_.steps;
+  ended_.step_seconds += result.seconds;
   if (speculator_ && shape.prefill_tokens == 0) {
     speculator_->observe(shape.decode_rows, std::ssize(plan.sequences), result.seconds);
   }
@@ -445,13 +468,15 @@ void EngineLoop::end(Live& live, const Ended& ended) {
     live.refusal = Refusal::DeadlinePassed;
     live.failure = std::make_exception_ptr(deadline_error());
   }
-  end(live, ended.id, reason);
+  end(live, ended.id, reason, stop_cause(ended.cause));
 }
 
 // Sends the last event of a request whose text has not ended by itself.
-void EngineLoop::end(Live& live, RequestId id, FinishReason reason) {
-  Event event{.request = id, .finished = reason};
-  if (live.sequence) event = live.sequence->finish(reason, clock_.now_ns());
+void EngineLoop::end(Live& live, RequestId id, FinishReason reason,
+                     std::optional<StopCause> cause) {
+  if (reason == FinishReason::Failed) cause.reset();
+  Event event{.request = id, .finished = reason, .cause = cause};
+  if (live.sequence) event = live.sequence->finish(reason, cause, clock_.now_ns());
   if (reason == FinishReason::Failed) {
     describe(live.failure, event);
     event.refusal = live.refusal;
@@ -472,6 +497,8 @@ void EngineLoop::push(Live& live, RequestId id, Event event) {
     ended_.cancelled += is_cancelled;
     ended_.failed += has_failed;
     ended_.succeeded += !is_cancelled && !has_failed;
+    ended_.prompt_tokens += event.timings.prompt_tokens;
+    ended_.generated_tokens += event.timings.generated_tokens;
     report();  // before anybody can act on the event
   }
   if (!live.has_undelivered() && live.sink->try_push(std::move(event))) return;
@@ -487,6 +514,9 @@ void EngineLoop::report() {
   const SchedulerCounters counters = scheduler_.counters();
   stats.preemptions = counters.preemptions;
   stats.cached_tokens = counters.cached_tokens;
+  stats.started_tokens = counters.started_tokens;
+  stats.parked = counters.parked;
+  stats.kv_budget_bytes = scheduler_.pool().budget_bytes();
   stats.kv_used_bytes = scheduler_.pool().used_bytes();
   stats.kv_cached_bytes = scheduler_.pool().cached_bytes();
   stats.kv_resident_bytes = arena_.resident_bytes();
@@ -506,16 +536,18 @@ void EngineLoop::report() {
   queue_.report(stats, undelivered);
 }
 
-HiddenStates EngineLoop::read(std::span<const TokenId> tokens) {
+HiddenStates EngineLoop::read(std::span<const TokenId> tokens, std::uint64_t salt) {
   HONE_TRACE_ZONE("read", {"tokens", tokens.size()});
   ReadJob job{.states = {.rows = std::ssize(tokens), .width = runner_.hidden_size(), .values = {}}};
   job.states.values.resize(static_cast<std::size_t>(job.states.rows * job.states.width));
   const RequestId id = queue_.new_id();
   live_[id].read = &job;
   try {
-    const auto refusal = scheduler_.submit(
-        {.id = id, .kind = RequestKind::Read, .tokens = {tokens.begin(), tokens.end()}},
-        clock_.now_ns());
+    const auto refusal = scheduler_.submit({.id = id,
+                                            .kind = RequestKind::Read,
+                                            .tokens = {tokens.begin(), tokens.end()},
+                                            .salt = salt},
+                                           clock_.now_ns());
     if (refusal) fail(ErrorCategory::Resource, "read", concat("refused: ", name_of(*refusal)));
     while (!job.is_done) step();
   } catch (...) {

@@ -27,12 +27,15 @@
 namespace hone::infer {
 
 struct LoopOptions {
-  Index context = 0;          // maximum tokens of a text
-  Index kv_bytes = 0;         // budget of the KV cache; 0: half of the free memory
-  Index max_sequences = 16;   // sequences that run together
-  Index max_queue = 64;       // requests that wait to run or for their readers
-  Index prefill_chunk = 512;  // maximum prompt tokens of a step; below 16 or a multiple of 16
-  std::function<void(Index tokens)> on_progress = {};  // see EngineOptions
+  Index context = 0;              // maximum tokens of a text
+  Index kv_bytes = 0;             // budget of the KV cache; 0: half of the free memory
+  Index max_sequences = 16;       // sequences that run together
+  Index max_queue = 64;           // requests that wait to run or for their readers
+  Index prefill_chunk = 512;      // maximum prompt tokens of a step; below 16 or a multiple of 16
+  Index max_tenant_requests = 0;  // see EngineOptions
+  double prefill_seconds = 0;
+  std::function<void(Index tokens)> on_progress = {};
+  std::function<void()> on_step_end = {};
   // Bytes of memory that the process can still allocate.
   Index (*available_bytes)() = available_memory_bytes;
 };
@@ -68,7 +71,7 @@ class EngineLoop {
   // Whether events wait for their sinks.
   bool has_undelivered() const;
   // Runs steps until the model has read the tokens, together with other requests, if any.
-  HiddenStates read(std::span<const TokenId> tokens);
+  HiddenStates read(std::span<const TokenId> tokens, std::uint64_t salt = 0);
 
  private:
   // A text to read.
@@ -125,7 +128,8 @@ class EngineLoop {
   void finish(std::map<RequestId, Live>::iterator found, const Ended& ended);
   void give_up(RequestId id, const std::shared_ptr<EventSink>& sink);
   void push(Live& live, RequestId id, Event event);
-  void end(Live& live, RequestId id, FinishReason reason);
+  void end(Live& live, RequestId id, FinishReason reason,
+           std::optional<StopCause> cause = std::nullopt);
   void end(Live& live, const Ended& ended);
   void fail_all();
   void report();
@@ -146,6 +150,7 @@ class EngineLoop {
   std::vector<std::vector<std::byte*>> tables_;  // block tables of the batch, by sequence and group
   EngineStats ended_;                            // requests that succeeded, failed, …; rows
   std::function<void(Index tokens)> on_progress_;
+  std::function<void()> on_step_end_;
   Index (*available_bytes_)();
   std::int64_t next_memory_check_ns_ = 0;
   bool in_step_ = false;

@@ -30,11 +30,19 @@ struct EngineOptions {
   Index prefill_chunk = 512;
   Index max_queue = 64;      // maximum number of requests that wait to run or for their readers
   Index max_sequences = 16;  // maximum number of requests that run together
-  Index kv_bytes = 0;        // budget of the KV cache; 0: half of the free memory
+  // Maximum number of requests of a tenant (Request::salt) that have not ended; 0: no limit.
+  Index max_tenant_requests = 0;
+  // A step without decodes ends its prefill after about so many seconds, but not before 128 tokens,
+  // so that requests that arrive meanwhile get their turn; 0: no limit.
+  double prefill_seconds = 0;
+  Index kv_bytes = 0;  // budget of the KV cache; 0: half of the free memory
   // Called on the engine thread before each layer of a step, with the number of tokens that the
   // model has computed since it was opened. The tokens of the current step count in proportion to
   // the finished layers.
   std::function<void(Index tokens)> on_progress = {};
+  // Called on the engine thread at the end of each step, after its events went to their sinks. Must
+  // not throw.
+  std::function<void()> on_step_end = {};
   // Where drafts for speculative decoding come from. open_or_throw() throws
   // Error{InvalidArgument} for several sources, or for a draft model of another vocabulary.
   DraftOptions draft = {};

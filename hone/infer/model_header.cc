@@ -58,6 +58,11 @@ Index ModelHeader::context() const {
   return options_.context == 0 ? file_->architecture().context : options_.context;
 }
 
+std::string ModelHeader::chat_template() const {
+  const std::string* const found = file_->metadata().chat_template();
+  return found == nullptr ? std::string() : *found;
+}
+
 const text::Tokenizer& ModelHeader::tokenizer() const {
   if (tokenizer_ == nullptr) fail_unsupported("tokenizer", "This model has no vocabulary.");
   return *tokenizer_;

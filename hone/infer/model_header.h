@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "hone/core/file/json_io.h"
 #include "hone/infer/engine_options.h"
@@ -26,6 +27,8 @@ class ModelHeader {
   Index vocab_size() const { return file_->architecture().vocab_size; }
   // The sampling defaults of generation_config.json; an empty object if there are none.
   const Json& generation_defaults() const { return file_->generation_defaults(); }
+  // The model's chat template in Jinja; empty if it has none.
+  std::string chat_template() const;
   bool has_tokenizer() const { return tokenizer_ != nullptr; }
   // Throws Error{Unsupported} if the model has none.
   const text::Tokenizer& tokenizer() const;

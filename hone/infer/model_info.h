@@ -37,7 +37,8 @@ struct ModelInfo {
   std::string isa;     // the strongest instruction set in use
   std::string kernel;  // micro-kernel of the largest product for one token
   int threads = 1;
-  Json generation_defaults;  // from generation_config.json
+  Json generation_defaults;   // from generation_config.json
+  std::string chat_template;  // in Jinja; empty if the model has none
 };
 
 // The bytes that decoding `tokens` tokens, after `depth` tokens that are in the cache, reads from

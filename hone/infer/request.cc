@@ -63,10 +63,12 @@ void check_ids(std::span<const TokenId> tokens, Index vocab_size, std::string_vi
 void validate(const Request& request, const RequestLimits& limits) {
   const auto length = static_cast<Index>(request.tokens.size());
   HONE_CHECK(length >= 1, "request", "a prompt of at least one token", length);
-  HONE_CHECK(length < limits.context, "request",
-             concat("a prompt below the ", limits.context, " tokens of the ",
-                    limits.is_cache_short ? "KV cache" : "context"),
-             length);
+  if (length >= limits.context) {
+    throw RefusedError(
+        Refusal::PromptTooLong, ErrorCategory::InvalidArgument,
+        concat("[request] expected a prompt below the ", limits.context, " tokens of the ",
+               limits.is_cache_short ? "KV cache" : "context", ", got ", length));
+  }
   check_ids(request.tokens, limits.vocab_size, "request");
   HONE_CHECK(request.max_tokens >= 1, "max_tokens", "at least 1", request.max_tokens);
   HONE_CHECK(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens, "min_tokens",
@@ -74,6 +76,9 @@ void validate(const Request& request, const RequestLimits& limits) {
   HONE_CHECK(request.logprobs >= 0 && request.logprobs <= 20, "logprobs", "0 to 20",
              request.logprobs);
   check_stops(request, limits.has_tokenizer);
+  HONE_CHECK(request.stop_ids.size() <= 64, "stop_ids", "at most 64 tokens",
+             request.stop_ids.size());
+  check_ids(request.stop_ids, limits.vocab_size, "stop_ids");
   const Index depth = request.spec.depth.value_or(0);
   HONE_CHECK(depth >= 0 && depth <= kMaxDraftDepth, "drafts",
              concat("0 to ", kMaxDraftDepth, " in a round"), depth);
@@ -94,6 +99,8 @@ std::string_view name_of(Refusal refusal) {
   switch (refusal) {
     case Refusal::QueueFull:
       return "queue_full";
+    case Refusal::TenantFull:
+      return "tenant_full";
     case Refusal::PromptTooLong:
       return "prompt_too_long";
     case Refusal::DeadlinePassed:

@@ -52,15 +52,31 @@ enum class Priority { High, Normal, Low };
 // Why a request was not answered.
 enum class Refusal {
   QueueFull,
+  TenantFull,      // the tenant has EngineOptions::max_tenant_requests requests
   PromptTooLong,   // the prompt and one more token do not fit into the context
   DeadlinePassed,  // before the first token
 };
-std::string_view name_of(Refusal refusal);  // "queue_full", "prompt_too_long", "deadline_passed"
+// "queue_full", "tenant_full", "prompt_too_long", "deadline_passed"
+std::string_view name_of(Refusal refusal);
+
+// Says why a request was refused.
+class RefusedError : public Error {
+ public:
+  RefusedError(Refusal refusal, ErrorCategory category, const std::string& message)
+      : Error(category, message), refusal_(refusal) {}
+  Refusal refusal() const noexcept { return refusal_; }
+
+ private:
+  Refusal refusal_;
+};
 
 struct Request {
   std::vector<TokenId> tokens{};  // the prompt; at least one
   SamplingParams sampling{};
-  std::vector<std::string> stop{};  // at most 16 strings of 1…256 bytes; excluded from the text
+  // At most 16 strings of 1…256 bytes; excluded from the text. One that spells a control token also
+  // ends the text at that token.
+  std::vector<std::string> stop{};
+  std::vector<TokenId> stop_ids{};  // at most 64 tokens that end the text besides the model's own
   bool ignore_eos = false;          // whether stop tokens do not end the text
   Index max_tokens = 16;            // maximum tokens of the output
   Index min_tokens = 0;             // stop tokens are masked until then
@@ -93,7 +109,8 @@ struct RequestLimits {
   bool is_cache_short = false;  // whether the KV cache, not the model, limits the context
   bool has_tokenizer = false;
 };
-// Throws Error{InvalidArgument} that names what is invalid. Does not read the schema.
+// Throws Error{InvalidArgument} that names what is invalid: RefusedError for a prompt that is too
+// long. Does not read the schema.
 void validate(const Request& request, const RequestLimits& limits);
 
 // Reads a schema as the request's would be, and returns the JSON pointers of the ignored keywords.
@@ -111,6 +128,13 @@ enum class FinishReason {
 // "stop", "length", "context", "cancelled", "failed"
 std::string_view name_of(FinishReason reason);
 
+// What ended a text by itself, or cancelled it.
+struct StopCause {
+  enum class Kind { Token, String, Schema, Deadline, Client, Stalled } kind = Kind::Token;
+  TokenId token = 0;  // Token: the last one
+  Index string = 0;   // String: its index in Request::stop
+};
+
 // The natural logarithm of the model's own probability (before bias, penalties and temperature).
 struct TokenLogprob {
   TokenId id = 0;
@@ -120,10 +144,11 @@ struct TokenLogprob {
 // Wall time of the phases of one request, in seconds.
 struct Timings {
   Index prompt_tokens = 0, generated_tokens = 0;
-  double queue_s = 0;   // from submit() to the first prefill step
-  double prompt_s = 0;  // prefill, including the first token
-  double decode_s = 0;  // all later tokens
-  double ttft_s = 0;    // queue_s + prompt_s
+  Index cached_tokens = 0;  // of the prompt, which the KV cache had
+  double queue_s = 0;       // from submit() to the first prefill step
+  double prompt_s = 0;      // prefill, including the first token
+  double decode_s = 0;      // all later tokens
+  double ttft_s = 0;        // queue_s + prompt_s
   double prompt_per_s() const {
     return prompt_s > 0 ? static_cast<double>(prompt_tokens) / prompt_s : 0;
   }
@@ -141,6 +166,7 @@ struct Event {
   double logprob = 0;
   std::vector<TokenLogprob> top{};  // the Request::logprobs most likely tokens, most likely first
   std::optional<FinishReason> finished{};
+  std::optional<StopCause> cause{};         // with FinishReason::Stop and Cancelled
   Timings timings{};                        // with `finished`
   Index kv_bytes = 0, kv_blocks = 0;        // in use at the end; with `finished`
   std::shared_ptr<const SpecStats> spec{};  // with `finished`, if the engine has drafts

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -19,7 +20,9 @@ struct HiddenStates {
 struct ScoreOptions {
   // Called in order with the logits [rows, vocab] that predict positions first_position,
   // first_position + 1, … of the text.
-  std::function<void(Index first_position, Index rows, std::span<const float> logits)> on_logits;
+  std::function<void(Index first_position, Index rows, std::span<const float> logits)> on_logits =
+      {};
+  std::uint64_t salt = 0;  // the tenant, as of a Request
 };
 
 struct ScoreResult {

@@ -2,6 +2,7 @@
 #include "hone/infer/kv/prefix_cache.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "hone/core/check.h"
 
@@ -9,7 +10,10 @@ namespace hone::infer {
 
 PrefixCache::PrefixCache(std::span<const LayerGroup> groups, const PrefixSecret& secret,
                          ExtendKey extend)
-    : groups_(groups.begin(), groups.end()), secret_(secret), extend_(extend) {}
+    : groups_(groups.begin(), groups.end()),
+      has_windows_(std::ranges::any_of(groups, [](const LayerGroup& g) { return g.window > 0; })),
+      secret_(secret),
+      extend_(extend) {}
 
 PrefixKey PrefixCache::key(std::uint64_t salt, PrefixId id) const {
   return id == kEmptyPrefix ? root_key(secret_, salt) : entries_[at(id)].key;
@@ -77,7 +81,7 @@ PrefixId PrefixCache::insert(BlockPool& pool, std::uint64_t salt, PrefixId paren
   std::ranges::copy(ids, entry.ids.begin());
   fill(pool, entry, blocks);
   by_key_.emplace(new_key, id);
-  if (parent != kEmptyPrefix) ++entries_[at(parent)].children;
+  if (parent != kEmptyPrefix && ++entries_[at(parent)].children == 1) drop_leaf(parent);
   link_newest(id);
   return id;
 }
@@ -96,11 +100,14 @@ PrefixId PrefixCache::ancestor(PrefixId id, Index count) const {
 }
 
 void PrefixCache::pin(PrefixId id) {
-  if (id >= 0) ++entries_[at(id)].pins;
+  if (id < 0) return;
+  if (++entries_[at(id)].pins == 1) drop_leaf(id);
 }
 
 void PrefixCache::unpin(PrefixId id) {
-  if (id >= 0) --entries_[at(id)].pins;
+  if (id < 0) return;
+  --entries_[at(id)].pins;
+  add_leaf(id);
 }
 
 void PrefixCache::touch(PrefixId id) {
@@ -111,15 +118,42 @@ void PrefixCache::touch(PrefixId id) {
 }
 
 bool PrefixCache::evict_one(BlockPool& pool) {
-  for (PrefixId id = oldest_; id != kEmptyPrefix; id = entries_[at(id)].newer) {
+  // Tenants with at least an equal share first, then the others, each the longest unused first.
+  std::vector<std::tuple<bool, std::uint64_t, const Tenant*>> order;
+  for (const auto& [salt, tenant] : tenants_) {
+    const bool has_less = tenant.size * std::ssize(tenants_) < size();
+    order.emplace_back(has_less, entries_[at(tenant.oldest)].used, &tenant);
+  }
+  std::ranges::sort(order);
+  return std::ranges::any_of(
+      order, [&](const auto& entry) { return evict_from(pool, *std::get<2>(entry)); });
+}
+
+bool PrefixCache::evict_from(BlockPool& pool, const Tenant& tenant) {
+  if (!has_windows_) {
+    if (tenant.leaves.empty()) return false;
+    remove(pool, tenant.leaves.begin()->second);
+    return true;
+  }
+  for (PrefixId id = tenant.oldest; id != kEmptyPrefix; id = entries_[at(id)].newer) {
     Entry& entry = entries_[at(id)];
-    if (entry.children == 0 && entry.pins == 0) {
+    if (is_leaf(entry)) {
       remove(pool, id);
       return true;
     }
     if (drop_behind_window(pool, entry)) return true;
   }
   return false;
+}
+
+void PrefixCache::add_leaf(PrefixId id) {
+  const Entry& entry = entries_[at(id)];
+  if (is_leaf(entry)) tenants_.at(entry.salt).leaves.emplace(entry.used, id);
+}
+
+void PrefixCache::drop_leaf(PrefixId id) {
+  const Entry& entry = entries_[at(id)];
+  tenants_.at(entry.salt).leaves.erase({entry.used, id});
 }
 
 bool PrefixCache::drop_behind_window(BlockPool& pool, Entry& entry) const {
@@ -138,28 +172,39 @@ void PrefixCache::remove(BlockPool& pool, PrefixId id) {
   for (Index g = 0; g < pool.groups(); ++g) {
     if (entry.blocks[at(g)] != kNoBlock) pool.release_from_cache(g, entry.blocks[at(g)]);
   }
-  if (entry.parent != kEmptyPrefix) --entries_[at(entry.parent)].children;
   by_key_.erase(entry.key);
   unlink(id);
+  if (entry.parent != kEmptyPrefix) {
+    --entries_[at(entry.parent)].children;
+    add_leaf(entry.parent);
+  }
+  if (tenants_.at(entry.salt).size == 0) tenants_.erase(entry.salt);
   unused_.push_back(id);
 }
 
 void PrefixCache::link_newest(PrefixId id) {
   Entry& entry = entries_[at(id)];
-  entry.older = newest_;
+  Tenant& tenant = tenants_[entry.salt];
+  entry.used = ++uses_;
+  entry.older = tenant.newest;
   entry.newer = kEmptyPrefix;
-  (newest_ == kEmptyPrefix ? oldest_ : entries_[at(newest_)].newer) = id;
-  newest_ = id;
+  (entry.older == kEmptyPrefix ? tenant.oldest : entries_[at(entry.older)].newer) = id;
+  tenant.newest = id;
+  ++tenant.size;
+  add_leaf(id);
 }
 
 void PrefixCache::unlink(PrefixId id) {
   const Entry& entry = entries_[at(id)];
-  (entry.older == kEmptyPrefix ? oldest_ : entries_[at(entry.older)].newer) = entry.newer;
-  (entry.newer == kEmptyPrefix ? newest_ : entries_[at(entry.newer)].older) = entry.older;
+  Tenant& tenant = tenants_.at(entry.salt);
+  drop_leaf(id);
+  (entry.older == kEmptyPrefix ? tenant.oldest : entries_[at(entry.older)].newer) = entry.newer;
+  (entry.newer == kEmptyPrefix ? tenant.newest : entries_[at(entry.newer)].older) = entry.older;
+  --tenant.size;
 }
 
 void PrefixCache::count_references(std::span<std::vector<Index>> counts) const {
-  for (PrefixId id = oldest_; id != kEmptyPrefix; id = entries_[at(id)].newer) {
+  for (const auto& [key, id] : by_key_) {
     const std::vector<BlockId>& held = entries_[at(id)].blocks;
     for (std::size_t g = 0; g < held.size(); ++g) {
       if (held[g] == kNoBlock) continue;

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <set>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "hone/infer/kv/block_pool.h"
@@ -25,7 +28,8 @@ inline constexpr PrefixId kLostPrefix = -2;   // a prefix without an entry; it c
 // is not cached.
 //
 // Entries may be found while the requests that computed them still run. Eviction takes the least
-// recently used entry that has no children and no pins. In groups with a window, blocks of other
+// recently used entry that has no children and no pins, of the tenants that have at least an equal
+// share of the entries. In groups with a window, blocks of other
 // entries that no sequence uses may be evicted before their entry. A prefix that is followed by a
 // whole window of cached tokens does not need them.
 class PrefixCache {
@@ -81,7 +85,14 @@ class PrefixCache {
     std::array<TokenId, kBlockTokens> ids{};
     std::vector<BlockId> blocks{};  // by group
     Index children = 0, pins = 0;
-    PrefixId older = kEmptyPrefix, newer = kEmptyPrefix;  // neighbors in order of use
+    std::uint64_t used = 0;                               // a later use has a larger number
+    PrefixId older = kEmptyPrefix, newer = kEmptyPrefix;  // of the tenant, in order of use
+  };
+  // The entries of a tenant, in order of use, and those of them without children and pins.
+  struct Tenant {
+    PrefixId oldest = kEmptyPrefix, newest = kEmptyPrefix;
+    Index size = 0;
+    std::set<std::pair<std::uint64_t, PrefixId>> leaves{};  // by Entry::used
   };
   struct KeyHash {
     std::size_t operator()(const PrefixKey& key) const { return key[0]; }
@@ -93,17 +104,23 @@ class PrefixCache {
                 std::span<const TokenId> ids) const;
   void fill(BlockPool& pool, Entry& entry, std::span<const BlockId> blocks) const;
   bool drop_behind_window(BlockPool& pool, Entry& entry) const;
+  bool evict_from(BlockPool& pool, const Tenant& tenant);
+  bool is_leaf(const Entry& entry) const { return entry.children == 0 && entry.pins == 0; }
+  void add_leaf(PrefixId id);   // if it is one
+  void drop_leaf(PrefixId id);  // if it was one
   void remove(BlockPool& pool, PrefixId id);
   void link_newest(PrefixId id);
   void unlink(PrefixId id);
 
   std::vector<LayerGroup> groups_;
+  bool has_windows_ = false;
   PrefixSecret secret_;
   ExtendKey extend_;
   std::vector<Entry> entries_;
   std::vector<PrefixId> unused_;
   std::unordered_map<PrefixKey, PrefixId, KeyHash> by_key_;
-  PrefixId oldest_ = kEmptyPrefix, newest_ = kEmptyPrefix;
+  std::map<std::uint64_t, Tenant> tenants_;  // by salt
+  std::uint64_t uses_ = 0;
 };
 
 }  // namespace hone::infer

@@ -21,12 +21,14 @@ std::string StopMatcher::push(std::string_view bytes) {
   if (matched_) return {};
   held_ += bytes;
   std::size_t first = std::string::npos, keep = 0;
-  for (const std::string& stop : stops_) {
-    first = std::min(first, held_.find(stop));
-    keep = std::max(keep, overlap(held_, stop));
+  for (std::size_t i = 0; i < stops_.size(); ++i) {
+    keep = std::max(keep, overlap(held_, stops_[i]));
+    const std::size_t at = held_.find(stops_[i]);
+    if (at >= first) continue;
+    first = at;
+    matched_ = i;
   }
-  if (first != std::string::npos) {
-    matched_ = true;
+  if (matched_) {
     return std::exchange(held_, {}).substr(0, first);
   }
   std::string certain = held_.substr(0, held_.size() - keep);

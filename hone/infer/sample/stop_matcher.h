@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,12 +18,14 @@ class StopMatcher {
   std::string push(std::string_view bytes);
   // Returns the bytes held back, after the text ended without a stop string.
   std::string finish();
-  bool matched() const { return matched_; }
+  bool matched() const { return matched_.has_value(); }
+  // The index of the stop string that was found.
+  std::size_t matched_string() const { return *matched_; }
 
  private:
   std::vector<std::string> stops_;
   std::string held_;
-  bool matched_ = false;
+  std::optional<std::size_t> matched_;
 };
 
 }  // namespace hone::infer

@@ -16,18 +16,38 @@ Index RequestQueue::waiting() const {
 RequestId RequestQueue::push(QueuedRequest request) {
   const std::lock_guard lock(mutex_);
   if (waiting() + undelivered_ >= capacity_) {
-    fail(ErrorCategory::Resource, "submit",
-         concat("The request was refused: ", name_of(Refusal::QueueFull), ", as ", capacity_,
-                " requests wait", undelivered_ > 0 ? " to run or for their readers." : "."));
+    throw RefusedError(Refusal::QueueFull, ErrorCategory::Resource,
+                       concat("[submit] The request was refused: ", name_of(Refusal::QueueFull),
+                              ", as ", capacity_, " requests wait",
+                              undelivered_ > 0 ? " to run or for their readers." : "."));
+  }
+  Index& open = open_[request.request.salt];
+  if (tenant_capacity_ > 0 && open >= tenant_capacity_) {
+    throw RefusedError(Refusal::TenantFull, ErrorCategory::Resource,
+                       concat("[submit] The request was refused: ", name_of(Refusal::TenantFull),
+                              ", as ", open, " requests of this client have not ended."));
   }
   request.id = last_id_ + 1;
   request.cancelled = std::make_shared<std::atomic<bool>>(false);
-  flags_[request.id] = {.cancelled = request.cancelled};
+  flags_[request.id] = {.cancelled = request.cancelled, .salt = request.request.salt};
   arrived_.push_back(std::move(request));
   ++stats_.submitted;
+  ++open;
   news_ = true;
   posted_.notify_one();
   return ++last_id_;
+}
+
+void RequestQueue::post(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  work_.push_back(std::move(work));
+  news_ = true;
+  posted_.notify_one();
+}
+
+std::vector<std::function<void()>> RequestQueue::take_work() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(work_, {});
 }
 
 void RequestQueue::cancel(RequestId id) noexcept {
@@ -66,7 +86,11 @@ std::vector<RequestId> RequestQueue::take_cancelled() {
 
 void RequestQueue::forget(RequestId id) {
   const std::lock_guard lock(mutex_);
-  flags_.erase(id);
+  const auto found = flags_.find(id);
+  if (found == flags_.end()) return;
+  const auto open = open_.find(found->second.salt);
+  if (open != open_.end() && --open->second <= 0) open_.erase(open);
+  flags_.erase(found);
 }
 
 void RequestQueue::report(const EngineStats& stats, Index undelivered) {

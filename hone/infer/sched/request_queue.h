@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -28,12 +29,19 @@ struct QueuedRequest {
 struct EngineStats {
   Index waiting = 0, running = 0;
   Index submitted = 0, succeeded = 0, cancelled = 0, failed = 0;
-  Index preemptions = 0;    // requests that lost their part of the KV cache to others
-  Index cached_tokens = 0;  // tokens that were taken from the prefix cache
+  Index parked = 0;       // part of `running`: wait for their readers
+  Index preemptions = 0;  // requests that lost their part of the KV cache to others
+  // Tokens of the texts of started requests, counted at each start, and the part of them that was
+  // taken from the prefix cache.
+  Index started_tokens = 0, cached_tokens = 0;
+  Index prompt_tokens = 0, generated_tokens = 0;  // of requests that have ended
   // Bytes of the KV cache: blocks with tokens, the part of them that only the prefix cache refers
   // to, and memory that the system provides.
   Index kv_used_bytes = 0, kv_cached_bytes = 0, kv_resident_bytes = 0;
-  Index rows = 0;  // tokens that the model computed, drafts included
+  Index kv_budget_bytes = 0;  // what blocks may take
+  Index steps = 0;            // runs of the model
+  double step_seconds = 0;    // their duration
+  Index rows = 0;             // tokens that the model computed, drafts included
   // Rounds with drafts, and their drafts as SpecStats counts them.
   Index spec_rounds = 0, drafted = 0, examined = 0, accepted = 0;
   Index draft_rows = 0;  // tokens that the draft model computed
@@ -45,10 +53,15 @@ class RequestQueue {
  public:
   // `capacity` limits the number of requests that wait to run, whether or not the engine thread has
   // taken them, plus those whose events wait for a reader. Nothing else limits the latter.
-  explicit RequestQueue(Index capacity) : capacity_(capacity) {}
+  // `tenant_capacity` limits the requests of a tenant that have not ended; 0: no limit.
+  explicit RequestQueue(Index capacity, Index tenant_capacity = 0)
+      : capacity_(capacity), tenant_capacity_(tenant_capacity) {}
 
-  // Assigns the id. Throws Error{Resource} if `capacity` requests are waiting already.
+  // Assigns the id. Throws RefusedError{Resource} if `capacity` requests are waiting already, or
+  // the tenant has too many.
   RequestId push(QueuedRequest request);
+  // Work for the engine thread, between two steps.
+  void post(std::function<void()> work);
   // Sets the flag of a request that has not ended. Unknown ids are ignored.
   void cancel(RequestId id) noexcept;
   // Returns after a message was posted, a stop was requested or, if work is `parked`, a millisecond
@@ -58,7 +71,8 @@ class RequestQueue {
 
   // Call the functions below on the engine thread.
   RequestId new_id();
-  std::vector<QueuedRequest> take();        // new requests, in order of arrival
+  std::vector<QueuedRequest> take();  // new requests, in order of arrival
+  std::vector<std::function<void()>> take_work();
   std::vector<RequestId> take_cancelled();  // among the requests taken, each once
   void forget(RequestId id);                // after the request has ended
   // Sets the numbers of requests that run and that have ended, the bytes of the KV cache, and the
@@ -68,17 +82,20 @@ class RequestQueue {
  private:
   struct Flag {
     std::shared_ptr<std::atomic<bool>> cancelled;
+    std::uint64_t salt = 0;
     bool is_taken = false;  // returned by take_cancelled()
   };
 
   Index waiting() const;
 
-  const Index capacity_;
+  const Index capacity_, tenant_capacity_;
   mutable std::mutex mutex_;
   std::condition_variable_any posted_;
   std::vector<QueuedRequest> arrived_;
-  std::map<RequestId, Flag> flags_;  // for requests that have not ended
-  EngineStats stats_;                // without `waiting`
+  std::vector<std::function<void()>> work_;
+  std::map<std::uint64_t, Index> open_;  // requests that have not ended, by tenant
+  std::map<RequestId, Flag> flags_;      // for requests that have not ended
+  EngineStats stats_;                    // without `waiting`
   Index undelivered_ = 0;
   RequestId last_id_ = 0;
   bool news_ = false;

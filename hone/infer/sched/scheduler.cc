@@ -2,12 +2,15 @@
 #include "hone/infer/sched/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "hone/core/check.h"
 
 namespace hone::infer {
 namespace {
+
+constexpr double kNobodyServed = std::numeric_limits<double>::infinity();
 
 // The longest text up to `context` whose blocks fit into the cache when it is alone.
 Index longest_text(const SchedulerOptions& options) {
@@ -35,6 +38,8 @@ const SchedulerOptions& checked(const SchedulerOptions& options) {
   HONE_CHECK(options.slowdown >= 1, "scheduler", "a slowdown of at least 1", options.slowdown);
   HONE_CHECK(options.least_target_seconds >= 0, "scheduler", "a target of at least 0 s",
              options.least_target_seconds);
+  HONE_CHECK(options.prefill_seconds >= 0, "scheduler", "a prefill time of at least 0 s",
+             options.prefill_seconds);
   HONE_CHECK(options.ageing_seconds > 0, "scheduler", "a positive ageing time",
              options.ageing_seconds);
   HONE_CHECK(options.stall_seconds > 0, "scheduler", "a positive stall time",
@@ -87,10 +92,38 @@ std::optional<Refusal> Scheduler::submit(Submission submission, TimeNs now) {
   active.longest = length + std::min(active.request.max_tokens, max_length_ - length);
   active.next_output = active.request.first_output;
   active.arrival = ++arrivals_;
-  active.arrived = now;
+  enter(active, now);
   const RequestId id = active.request.id;
   active_.emplace(id, std::move(active));
   return std::nullopt;
+}
+
+// A tenant that had no requests does not make up for the time before.
+void Scheduler::enter(Active& active, TimeNs now) {
+  active.waits_since = now;
+  Tenant& tenant = tenants_[active.request.salt];
+  if (tenant.requests++ == 0) tenant.served = std::max(tenant.served, least_served_);
+}
+
+// Forgets tenants that have been served no more than others.
+void Scheduler::leave(const Active& active) {
+  --tenants_.at(active.request.salt).requests;
+  double least = kNobodyServed;
+  for (const auto& [salt, tenant] : tenants_) {
+    if (tenant.requests > 0) least = std::min(least, tenant.served);
+  }
+  if (least != kNobodyServed) least_served_ = std::max(least_served_, least);
+  std::erase_if(tenants_, [&](const auto& entry) {
+    const Tenant& tenant = entry.second;
+    return tenant.requests == 0 && (least == kNobodyServed || tenant.served <= least_served_);
+  });
+}
+
+// A token that is generated takes the model as long as several of a prompt.
+void Scheduler::serve(const Active& active, Index prefilled, Index generated) {
+  constexpr double kGenerated = 4;
+  tenants_.at(active.request.salt).served +=
+      static_cast<double>(prefilled) + kGenerated * static_cast<double>(generated);
 }
 
 void Scheduler::cancel(RequestId id) {
@@ -165,10 +198,12 @@ void Scheduler::commit(Active& active, const PlannedSequence& planned,
   const auto drafts = std::span(planned.tokens).subspan(static_cast<std::size_t>(rows));
   HONE_REQUIRE(std::equal(drafts.begin(), drafts.begin() + accepted, result.tokens.begin()),
                "apply", "The accepted tokens differ from the drafts.");
+  serve(active, active.is_decoding() ? 0 : rows, emitted);
   active.tokens.insert(active.tokens.end(), result.tokens.begin(), result.tokens.end());
   active.drafts.clear();
   const Index first_block = active.table.length() / kBlockTokens;
   active.table.commit(pool_, rows + accepted);
+  active.reached = std::max(active.reached, active.table.length());
   active.next_output = std::max(active.next_output, active.table.length());
   share_new_blocks(active, first_block);
   active.table.trim(pool_);
@@ -219,6 +254,7 @@ void Scheduler::end(Active& active, EndCause cause) {
       ++totals_.cancelled;
   }
   release(active);
+  leave(active);
   const RequestId id = active.request.id;
   ended_.push_back({.id = id, .cause = cause});
   active_.erase(id);

@@ -20,6 +20,7 @@ namespace hone::infer {
 inline constexpr Index kChunkTokens = 16;
 
 inline constexpr double kStallSeconds = 30;
+inline constexpr Index kNoClass = Index{1} << 30;  // worse than any priority class
 
 struct SchedulerOptions {
   std::vector<LayerGroup> groups{};
@@ -35,6 +36,9 @@ struct SchedulerOptions {
   // time of the decodes alone, or `least_target_seconds` if that is longer.
   double slowdown = 2.5;
   double least_target_seconds = 0.02;
+  // A step without decodes ends its prefill after this predicted time, but not before 128 tokens,
+  // so that requests that arrive soon get their turn; 0: no limit.
+  double prefill_seconds = 0;
   double ageing_seconds = 10;            // waiting this long raises a request by one priority class
   double stall_seconds = kStallSeconds;  // a parked request is cancelled after this time
 };
@@ -99,22 +103,25 @@ struct SchedulerCounters {
 // and set_room() are allowed in between and take effect afterwards. `now` must not decrease.
 //
 // Order of precedence: priority class, then arrival. A request rises by one class for each
-// `ageing_seconds` since its arrival. After twice that time, only requests that arrived before it
-// precede it. A step consists of
+// `ageing_seconds` that it has waited. Within a class, the tenant that has been served least goes
+// first: order of service. A step consists of
 //   1. one row, and drafts, for each running sequence whose text has one token outside the cache;
-//   2. prefill chunks of running, then of waiting and parked sequences. While sequences decode,
-//      chunks are limited so that the predicted duration of the step stays within its target (see
-//      `slowdown`), but to no less than one token a step, so that no sequence starves. Otherwise,
-//      they have up to `prefill_chunk` tokens. A chunk is a multiple of 16 tokens, a power of two
-//      below that, or reaches the end of the text.
+//   2. prefill chunks of running, waiting and parked sequences in order of service. While sequences
+//      decode, chunks are limited so that the predicted duration of the step stays within its
+//      target (see `slowdown`), but to no less than one token a step, so that no sequence starves.
+//      Otherwise, they have up to `prefill_chunk` tokens. A chunk is a multiple of 16 tokens, a
+//      power of two below that, or reaches the end of the text. The first sequence leaves a quarter
+//      of the tokens to the shortest others of its class, so that a long text does not stop them.
 // A sequence starts only if its whole text fits into free and cached memory, with one spare block
-// of each group for each running sequence. Sequences start in order: none overtakes one that does
-// not fit. If another sequence computes the next tokens of a sequence in this step, the sequence
-// waits for them instead.
+// of each group for each running sequence. None starts before another one of the same or a better
+// class that does not fit. If another sequence computes the next tokens of a sequence in this step,
+// the sequence waits for them instead.
 //
 // When blocks run out, the prefix cache is evicted first. Then parked sequences lose their blocks,
 // and then the running sequences that come last in precedence and are not part of the step. They
-// are recomputed when they start again. Drafts do not preempt any sequence.
+// are recomputed when they start again. Drafts do not preempt any sequence. Sequences that wait
+// take places and memory from running ones of worse classes, and from tenants that have more than
+// an equal share of them while their own tenant has less.
 class Scheduler {
  public:
   // Throws Error{InvalidArgument} for options that contradict each other or allow no request.
@@ -177,7 +184,9 @@ class Scheduler {
     Index longest = 0;              // maximum size of `tokens`
     State state = State::Waiting;
     Index arrival = 0;
-    TimeNs arrived = 0, parked_at = 0;
+    TimeNs waits_since = 0, parked_at = 0;
+    std::int64_t waited = 0;         // before waits_since
+    Index cached = 0, reached = 0;   // tokens that came from the cache; that were ever in the table
     Index next_output = 0;           // the first position whose output has not been delivered
     PrefixId prefix = kEmptyPrefix;  // prefix of the full blocks; pinned
     std::vector<TokenId> drafts{};
@@ -193,10 +202,16 @@ class Scheduler {
       return std::max<Index>(0, std::min(request.room - 2, left));
     }
   };
+  // A tenant with requests, or one that has been served more than the others.
+  struct Tenant {
+    double served = 0;  // tokens, weighted by their cost
+    Index requests = 0;
+  };
   // A plan under construction.
   struct Step {
     StepPlan plan{};
     bool is_full = false;             // no more prefill: some sequence already got none
+    Index blocked_class = kNoClass;   // a sequence of this class waits for memory or a place
     std::set<PrefixKey> computing{};  // prefixes whose last block is part of a prefill chunk
   };
 
@@ -207,17 +222,27 @@ class Scheduler {
   void set_prefix(Active& active, PrefixId prefix);
   void release(Active& active);
   void end(Active& active, EndCause cause);
+  void enter(Active& active, TimeNs now);
+  void leave(const Active& active);
+  void serve(const Active& active, Index prefilled, Index generated);
 
   // scheduler_plan.cc
   void expire(TimeNs now);
   TimeNs stall_time(const Active& active) const;
+  Index priority_class(const Active& active, TimeNs now) const;
   std::pair<Index, Index> rank(const Active& active, TimeNs now) const;
   std::vector<Active*> in_order(TimeNs now);
   Index running() const;
   void park_and_resume(const std::vector<Active*>& order, TimeNs now);
   void plan_decodes(Step& step, const std::vector<Active*>& order, TimeNs now);
   Index plan_decode(Step& step, Active& active, Index spare, TimeNs now);
-  void plan_chunk(Step& step, Active& active, TimeNs now);
+  void plan_prefill(Step& step, const std::vector<Active*>& order, TimeNs now);
+  std::vector<Active*> choose_followers(const Step& step, const Active& head,
+                                        std::vector<Active*> others, Index rows, TimeNs now);
+  bool can_start(const Active& active);
+  bool make_ready(Step& step, Active& active, TimeNs now);
+  void plan_chunk(Step& step, Active& active, Index most, TimeNs now);
+  Index whole_chunk(Index rows) const;
   Index grain() const { return std::min(kChunkTokens, options_.prefill_chunk); }
   Index grant(const Step& step, const Active& active) const;
   bool is_computed_by_another(const Step& step, const Active& active) const;
@@ -228,12 +253,16 @@ class Scheduler {
   static Index shared_with(const Active& active, const Active& parent);
   Active* parent_of(const Active& active);
   bool waits_for_parent(const Active& active);
+  void make_way(const std::vector<Active*>& order, TimeNs now);
+  Active* find_loser(const Active& requester, TimeNs now);
+  Active* find_rich(const Active& requester, TimeNs now);
   bool start(Active& active, TimeNs now);
+  void count_cached(Active& active, Index length);
   void take_shared_blocks(Active& active);
   void take_cached_blocks(Active& active);
   bool reserve(Active& active, Index tokens, std::vector<BlockCopy>& copies, const TimeNs* now);
   Active* find_victim(const Active* requester, TimeNs now);
-  void preempt(Active& active);
+  void preempt(Active& active, TimeNs now);
 
   SchedulerOptions options_;
   BlockPool pool_;
@@ -241,6 +270,9 @@ class Scheduler {
   CostModel cost_;
   Index max_length_ = 0;
   std::map<RequestId, Active> active_;
+  std::map<std::uint64_t, Tenant> tenants_;  // by salt
+  double least_served_ = 0;                  // among tenants with requests; never decreases
+  double followers_credit_ = 0;              // tokens that the first sequences left to the others
   std::optional<StepPlan> in_progress_;
   std::vector<Ended> ended_;
   SchedulerCounters totals_;  // without the gauges, which counters() adds

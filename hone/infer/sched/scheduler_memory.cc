@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who gets the blocks of the KV cache, and who loses them.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "hone/infer/sched/scheduler.h"
@@ -35,9 +36,10 @@ bool Scheduler::waits_for_parent(const Active& active) {
 // blocks, if not.
 bool Scheduler::start(Active& active, TimeNs now) {
   const Index taken_before = totals_.cached_tokens;
+  const Index cached_before = active.cached, reached_before = active.reached;
   take_shared_blocks(active);
   take_cached_blocks(active);
-  const State state_before = std::exchange(active.state, State::Running);
+  const State before = std::exchange(active.state, State::Running);
   Index spare = 0;
   for (Index g = 0; g < pool_.groups(); ++g) spare += (running() - 1) * pool_.block_bytes(g);
   const Index text =
@@ -45,15 +47,27 @@ bool Scheduler::start(Active& active, TimeNs now) {
   while (text + spare > pool_.free_bytes() + pool_.cached_bytes() + active.table.bytes(pool_)) {
     Active* victim = find_victim(nullptr, now);
     if (victim == nullptr) {
-      active.state = state_before;
+      active.state = before;
       totals_.cached_tokens = taken_before;
+      active.cached = cached_before;
+      active.reached = reached_before;
       release(active);
       return false;
     }
-    preempt(*victim);
+    preempt(*victim, now);
   }
+  if (before == State::Waiting) active.waited += now - active.waits_since;
   totals_.started_tokens += static_cast<Index>(active.tokens.size());
   return true;
+}
+
+// Counts the tokens from `length` on that the table has got without computing them. Those that were
+// computed before the sequence lost its blocks do not count for the request.
+void Scheduler::count_cached(Active& active, Index length) {
+  const Index end = active.table.length();
+  totals_.cached_tokens += end - length;
+  active.cached += std::max<Index>(0, end - std::max(length, active.reached));
+  active.reached = std::max(active.reached, end);
 }
 
 void Scheduler::take_shared_blocks(Active& active) {
@@ -62,7 +76,7 @@ void Scheduler::take_shared_blocks(Active& active) {
   const Index length = std::min(shared_with(active, *parent), parent->table.length());
   if (!parent->table.can_fork(length)) return;
   active.table.fork(pool_, parent->table, length);
-  totals_.cached_tokens += length;
+  count_cached(active, 0);
   const Index beyond = parent->table.length() / kBlockTokens - length / kBlockTokens;
   set_prefix(active, cache_.ancestor(parent->prefix, beyond));
 }
@@ -78,7 +92,7 @@ void Scheduler::take_cached_blocks(Active& active) {
   for (const PrefixId id : found) {
     active.table.append_sealed(pool_, cache_.blocks(id), final_length);
   }
-  totals_.cached_tokens += final_length - length;
+  count_cached(active, length);
   set_prefix(active, found.back());
   cache_.touch(found.back());
 }
@@ -91,7 +105,7 @@ bool Scheduler::reserve(Active& active, Index tokens, std::vector<BlockCopy>& co
     if (pool_.cached_bytes() > 0 && cache_.evict_one(pool_)) continue;
     Active* victim = now == nullptr ? nullptr : find_victim(&active, *now);
     if (victim == nullptr) return false;
-    preempt(*victim);
+    preempt(*victim, *now);
   }
   return active.table.reserve(pool_, tokens, copies);
 }
@@ -118,10 +132,62 @@ Scheduler::Active* Scheduler::find_victim(const Active* requester, TimeNs now) {
   return victim;
 }
 
-void Scheduler::preempt(Active& active) {
+void Scheduler::preempt(Active& active, TimeNs now) {
   ++totals_.preemptions;
   release(active);
-  if (active.state == State::Running) active.state = State::Waiting;
+  if (active.state != State::Running) return;
+  active.state = State::Waiting;
+  active.waits_since = now;
+}
+
+// Gives sequences that wait places and memory, in order of service, as long as others have less
+// right to run.
+void Scheduler::make_way(const std::vector<Active*>& order, TimeNs now) {
+  for (Active* active : order) {
+    if (!can_start(*active)) continue;
+    if (find_loser(*active, now) == nullptr) return;
+    while (running() >= options_.max_running || !start(*active, now)) {
+      Active* loser = find_loser(*active, now);
+      if (loser == nullptr) return;
+      preempt(*loser, now);
+    }
+  }
+}
+
+// The running sequence that has to wait instead of `requester`: the last one of a worse class, or
+// of a tenant that has too much. Null if there is none.
+Scheduler::Active* Scheduler::find_loser(const Active& requester, TimeNs now) {
+  Active* loser = nullptr;
+  for (auto& [id, active] : active_) {
+    if (active.state != State::Running) continue;
+    if (priority_class(active, now) <= priority_class(requester, now)) continue;
+    if (loser == nullptr || rank(*loser, now) < rank(active, now)) loser = &active;
+  }
+  return loser != nullptr ? loser : find_rich(requester, now);
+}
+
+// The last sequence of the tenant with the most places or memory, whichever is short, if that is
+// more than an equal share and the tenant of `requester` has less than that.
+Scheduler::Active* Scheduler::find_rich(const Active& requester, TimeNs now) {
+  const bool lacks_place = running() >= options_.max_running;
+  const Index total = lacks_place ? options_.max_running : pool_.budget_bytes();
+  std::map<std::uint64_t, Index> held;
+  for (const auto& [id, active] : active_) {
+    const Index own = lacks_place ? 1 : active.table.bytes(pool_);
+    held[active.request.salt] += active.state == State::Running ? own : 0;
+  }
+  const Index share = std::max<Index>(1, total / std::ssize(held));
+  if (held[requester.request.salt] >= share) return nullptr;
+  const auto most =
+      std::ranges::max_element(held, {}, [](const auto& entry) { return entry.second; });
+  if (most->second <= share) return nullptr;
+  Active* last = nullptr;
+  for (auto& [id, active] : active_) {
+    if (active.state != State::Running || active.request.salt != most->first) continue;
+    if (priority_class(active, now) < priority_class(requester, now)) continue;
+    if (last == nullptr || last->arrival < active.arrival) last = &active;
+  }
+  return last;
 }
 
 }  // namespace hone::infer

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -11,6 +12,9 @@
 
 namespace hone::infer {
 namespace {
+
+constexpr Index kLeastPrefill =
+    128;  // tokens of a step that SchedulerOptions::prefill_seconds ends
 
 // The positions that `rows` rows from `first` on read.
 Index kv_tokens(Index first, Index rows) { return rows * first + rows * (rows + 1) / 2; }
@@ -28,21 +32,11 @@ StepPlan Scheduler::plan(TimeNs now) {
   expire(now);
   const std::vector<Active*> order = in_order(now);
   park_and_resume(order, now);
+  make_way(order, now);
   Step step;
   plan_decodes(step, order, now);
   step.plan.decode_seconds = cost_.predict(step.plan.shape);
-  for (Active* active : order) {
-    const bool prefills = active->state == State::Running && !active->planned;
-    if (prefills && !step.is_full) plan_chunk(step, *active, now);
-  }
-  for (Active* active : order) {
-    const bool is_startable =
-        active->state == State::Waiting || (active->state == State::Parked && active->has_room());
-    if (!is_startable || waits_for_parent(*active)) continue;
-    if (step.is_full || grant(step, *active) == 0) break;
-    if (running() >= options_.max_running || !start(*active, now)) break;
-    plan_chunk(step, *active, now);
-  }
+  plan_prefill(step, order, now);
   step.plan.predicted_seconds = cost_.predict(step.plan.shape);
   if (!step.plan.empty()) in_progress_ = step.plan;
   return std::move(step.plan);
@@ -63,17 +57,28 @@ TimeNs Scheduler::stall_time(const Active& active) const {
   return active.parked_at + std::llround(options_.stall_seconds * 1e9);
 }
 
-// A smaller pair precedes.
-std::pair<Index, Index> Scheduler::rank(const Active& active, TimeNs now) const {
-  const double classes = std::floor(seconds_between(active.arrived, now) / options_.ageing_seconds);
-  const double aged = static_cast<double>(active.request.priority) - classes;
-  return {static_cast<Index>(std::fmax(0, aged)), active.arrival};
+// A smaller class is better.
+Index Scheduler::priority_class(const Active& active, TimeNs now) const {
+  const bool waits = active.state == State::Waiting;
+  const double waited = 1e-9 * static_cast<double>(active.waited) +
+                        (waits ? seconds_between(active.waits_since, now) : 0);
+  const double classes = std::floor(waited / options_.ageing_seconds);
+  return static_cast<Index>(std::fmax(0, static_cast<double>(active.request.priority) - classes));
 }
 
+// The order of precedence: a smaller pair precedes.
+std::pair<Index, Index> Scheduler::rank(const Active& active, TimeNs now) const {
+  return {priority_class(active, now), active.arrival};
+}
+
+// In order of service.
 std::vector<Scheduler::Active*> Scheduler::in_order(TimeNs now) {
   std::vector<Active*> order;
   for (auto& [id, active] : active_) order.push_back(&active);
-  std::ranges::sort(order, {}, [&](const Active* active) { return rank(*active, now); });
+  std::ranges::sort(order, {}, [&](const Active* active) {
+    return std::tuple(priority_class(*active, now), tenants_.at(active->request.salt).served,
+                      active->arrival);
+  });
   return order;
 }
 
@@ -115,7 +120,7 @@ Index Scheduler::plan_decode(Step& step, Active& active, Index spare, TimeNs now
       {static_cast<Index>(guesses.size()), std::max<Index>(spare, 0), active.most_drafts()});
   if (count > 0 && !reserve(active, 1 + count, step.plan.copies, nullptr)) count = 0;
   if (count == 0 && !reserve(active, 1, step.plan.copies, &now)) {
-    preempt(active);
+    preempt(active, now);
     return 0;
   }
   StepShape& shape = step.plan.shape;
@@ -125,11 +130,102 @@ Index Scheduler::plan_decode(Step& step, Active& active, Index spare, TimeNs now
   return count;
 }
 
-void Scheduler::plan_chunk(Step& step, Active& active, TimeNs now) {
+bool Scheduler::can_start(const Active& active) {
+  const bool waits =
+      active.state == State::Waiting || (active.state == State::Parked && active.has_room());
+  return waits && !waits_for_parent(active);
+}
+
+// Starts the sequence if it does not run. Returns false if it can have no chunk.
+bool Scheduler::make_ready(Step& step, Active& active, TimeNs now) {
+  if (active.planned) return false;
+  if (active.state == State::Running) return true;
+  if (!can_start(active) || step.is_full) return false;
+  if (grant(step, active) == 0) {
+    step.is_full = true;  // a shorter text may not take its turn
+    return false;
+  }
+  const Index own_class = priority_class(active, now);
+  if (own_class >= step.blocked_class) return false;
+  if (running() < options_.max_running && start(active, now)) return true;
+  step.blocked_class = own_class;
+  return false;
+}
+
+// If the first sequence would take all tokens, it leaves a part of them to others, shortest first.
+// What is left goes to all in order.
+void Scheduler::plan_prefill(Step& step, const std::vector<Active*>& order, TimeNs now) {
+  const auto head =
+      std::ranges::find_if(order, [&](Active* active) { return make_ready(step, *active, now); });
+  if (head == order.end()) return;
+  take_cached_blocks(**head);
+  const Index rows = grant(step, **head);
+  std::vector<Active*> followers;
+  if (rows < (*head)->pending()) {
+    followers = choose_followers(step, **head, {head + 1, order.end()}, rows, now);
+  }
+  Index quota = 0;
+  for (const Active* active : followers) quota += active->pending();
+  quota = std::min(quota, static_cast<Index>(followers_credit_));
+  if (quota < rows) plan_chunk(step, **head, rows - quota, now);
+  for (Active* active : followers) {
+    const Index before = step.plan.shape.prefill_tokens;
+    plan_chunk(step, *active, quota, now);
+    const Index taken = step.plan.shape.prefill_tokens - before;
+    quota -= taken;
+    followers_credit_ -= static_cast<double>(taken);
+    if (quota <= 0) break;
+  }
+  for (Active* active : order) {
+    if (!step.is_full && make_ready(step, *active, now)) {
+      plan_chunk(step, *active, options_.max_rows, now);
+    }
+  }
+}
+
+// The sequences of the same class behind `head` that have tokens of this step, of which `head`
+// alone could have `rows`. Those whose next tokens it computes wait for them instead.
+std::vector<Scheduler::Active*> Scheduler::choose_followers(const Step& step, const Active& head,
+                                                            std::vector<Active*> others, Index rows,
+                                                            TimeNs now) {
+  constexpr double kShare = 0.25;
+  const Index own_class = priority_class(head, now);
+  std::erase_if(others, [&](const Active* active) {
+    return active->planned || priority_class(*active, now) > own_class;
+  });
+  if (others.empty()) {
+    followers_credit_ = 0;
+    return {};
+  }
+  const double most = static_cast<double>(options_.prefill_chunk);
+  followers_credit_ = std::min(most, followers_credit_ + kShare * static_cast<double>(rows));
+  std::ranges::stable_sort(others, {}, [](const Active* active) { return active->pending(); });
+  Step probe;
+  probe.plan.shape = step.plan.shape;
+  probe.plan.decode_seconds = step.plan.decode_seconds;
+  probe.blocked_class = step.blocked_class;
+  note_computing(probe, head, rows);
+  std::vector<Active*> chosen;
+  auto left = static_cast<Index>(followers_credit_);
+  for (Active* active : others) {
+    if (left <= 0) break;
+    if (!make_ready(probe, *active, now)) continue;
+    take_cached_blocks(*active);
+    if (is_computed_by_another(probe, *active)) continue;
+    chosen.push_back(active);
+    left -= active->pending();
+  }
+  return chosen;
+}
+
+// Up to `most` tokens of the sequence.
+void Scheduler::plan_chunk(Step& step, Active& active, Index most, TimeNs now) {
   take_cached_blocks(active);
   if (is_computed_by_another(step, active)) return;
-  Index rows = grant(step, active);
-  step.is_full = rows == 0;
+  const Index granted = grant(step, active);
+  step.is_full = granted == 0;
+  Index rows = std::min(granted, most);
+  if (rows < active.pending()) rows = whole_chunk(rows);
   while (rows > 0 && !reserve(active, rows, step.plan.copies, &now)) {
     rows = rows / 2 / grain() * grain();
   }
@@ -137,6 +233,12 @@ void Scheduler::plan_chunk(Step& step, Active& active, TimeNs now) {
   note_computing(step, active, rows);
   step.plan.shape = with_prefill(step.plan.shape, active.table.length(), rows);
   add_rows(step, active, rows, {});
+}
+
+// The largest size of a chunk that does not end its text, up to `rows`.
+Index Scheduler::whole_chunk(Index rows) const {
+  if (rows >= grain()) return rows / grain() * grain();
+  return static_cast<Index>(std::bit_floor(static_cast<std::uint64_t>(std::max<Index>(0, rows))));
 }
 
 // How many tokens the sequence may prefill in this step.
@@ -147,14 +249,18 @@ Index Scheduler::grant(const Step& step, const Active& active) const {
   const Index left = std::min(options_.prefill_chunk, options_.max_rows - shape.decode_rows) -
                      shape.prefill_tokens;
   Index rows = pending <= left ? pending : down(left);
-  if (shape.decode_rows == 0) return rows;
-  const double target =
-      std::max(options_.slowdown * step.plan.decode_seconds, options_.least_target_seconds);
-  while (rows > 0 && cost_.predict(with_prefill(shape, first, rows)) > target) {
+  const bool has_decodes = shape.decode_rows > 0;
+  if (!has_decodes && options_.prefill_seconds == 0) return rows;
+  const double target = has_decodes ? std::max(options_.slowdown * step.plan.decode_seconds,
+                                               options_.least_target_seconds)
+                                    : options_.prefill_seconds;
+  const Index least = has_decodes ? 0 : std::min(rows, kLeastPrefill - shape.prefill_tokens);
+  while (rows > std::max<Index>(0, least) &&
+         cost_.predict(with_prefill(shape, first, rows)) > target) {
     const auto fewer = static_cast<std::uint64_t>(rows - 1);
     rows = rows > grain() ? down(rows - 1) : static_cast<Index>(std::bit_floor(fewer));
   }
-  if (rows > 0 || shape.prefill_tokens > 0) return rows;
+  if (rows > 0 || shape.prefill_tokens > 0 || !has_decodes) return rows;
   return std::min<Index>(left, 1);
 }
 
@@ -187,6 +293,7 @@ void Scheduler::add_rows(Step& step, Active& active, Index rows, std::span<const
   PlannedSequence planned{
       .id = active.request.id, .kind = active.request.kind, .first_position = first};
   const auto begin = active.tokens.begin() + first;
+  planned.cached = active.cached;
   planned.tokens.assign(begin, begin + rows);
   planned.tokens.insert(planned.tokens.end(), drafts.begin(), drafts.end());
   planned.drafts = static_cast<Index>(drafts.size());

@@ -22,6 +22,10 @@ Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
       tokens_(queued_.request.tokens),
       sampler_(queued_.request.sampling, tokens_),
       stops_(queued_.request.stop) {
+  const std::vector<TokenId>& further = queued_.request.stop_ids;
+  stop_ids_.insert(stop_ids_.end(), further.begin(), further.end());
+  ending_ids_ = queued_.request.ignore_eos ? further : stop_ids_;
+  std::ranges::sort(ending_ids_);
   if (queued_.schema != nullptr) constraint_.emplace(queued_.schema, std::move(vocabulary));
 }
 
@@ -99,11 +103,11 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock, const DrawnD
   const std::int64_t now_ns = clock.now_ns();
   if (!first_token_ns_) first_token_ns_ = now_ns;
   event.token = id;
-  const bool ends = ends_with(id);
-  if (!ends) event.text = utf8_.push(stops_.push(text_of(id)));
+  if (!ends_with(id)) event.text = utf8_.push(stops_.push(text_of(id)));
+  event.cause = cause_of_stop(id);
   tokens_.push_back(id);
   const Index generated = position + 1 - prompt_size_;
-  if (ends || stops_.matched() || (constraint_ && constraint_->is_complete())) {
+  if (event.cause) {
     close(event, FinishReason::Stop, now_ns);
   } else if (generated >= request.max_tokens) {
     close(event, FinishReason::Length, now_ns);
@@ -113,8 +117,19 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock, const DrawnD
   return event;
 }
 
-Event Sequence::finish(FinishReason reason, std::int64_t now_ns) {
-  Event event{.request = queued_.id};
+// Why the text ends with this token, which the matchers have seen; nullopt if it goes on.
+std::optional<StopCause> Sequence::cause_of_stop(TokenId id) const {
+  if (ends_with(id)) return StopCause{.kind = StopCause::Kind::Token, .token = id};
+  if (stops_.matched()) {
+    return StopCause{.kind = StopCause::Kind::String,
+                     .string = static_cast<Index>(stops_.matched_string())};
+  }
+  if (constraint_ && constraint_->is_complete()) return StopCause{.kind = StopCause::Kind::Schema};
+  return std::nullopt;
+}
+
+Event Sequence::finish(FinishReason reason, std::optional<StopCause> cause, std::int64_t now_ns) {
+  Event event{.request = queued_.id, .cause = cause};
   close(event, reason, now_ns);
   return event;
 }
@@ -132,9 +147,7 @@ std::optional<TimeNs> Sequence::deadline() const {
   return queued_.submitted_ns + std::llround(timeout * 1e9);
 }
 
-bool Sequence::ends_with(TokenId id) const {
-  return !queued_.request.ignore_eos && std::ranges::binary_search(stop_ids_, id);
-}
+bool Sequence::ends_with(TokenId id) const { return std::ranges::binary_search(ending_ids_, id); }
 
 // Control tokens, and rows of the embedding that have no piece, add no text.
 bool Sequence::is_silent(TokenId id) const {
@@ -157,6 +170,7 @@ Timings Sequence::timings(std::int64_t now_ns) const {
   const std::int64_t first = first_token_ns_.value_or(now_ns);
   Timings result;
   result.prompt_tokens = prompt_size_;
+  result.cached_tokens = cached_;
   result.generated_tokens = static_cast<Index>(tokens_.size()) - prompt_size_;
   result.queue_s = seconds_between(queued_.submitted_ns, started);
   result.prompt_s = seconds_between(started, first);

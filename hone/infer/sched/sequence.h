@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,9 +42,11 @@ class Sequence {
   std::optional<TimeNs> deadline() const;
   bool has_token() const { return first_token_ns_.has_value(); }
   bool has_started() const { return started_ns_.has_value(); }
-  // Ends the time in the queue. Only the first call has an effect.
-  void start(std::int64_t now_ns) {
+  // Ends the time in the queue. Only the first call has an effect on it. `cached` tokens came from
+  // the KV cache so far.
+  void start(std::int64_t now_ns, Index cached = 0) {
     if (!started_ns_) started_ns_ = now_ns;
+    cached_ = std::min(cached, prompt_size_);
   }
 
   // Samples from the logits of the last token and appends the result. The event has the new text
@@ -61,8 +64,8 @@ class Sequence {
   std::optional<TokenId> draft(std::span<float> logits, std::span<double> distribution);
   // Takes back all drafts. Must be called before accept().
   void drop_drafts();
-  // Ends the sequence. The event has the remaining text and the reason.
-  Event finish(FinishReason reason, std::int64_t now_ns);
+  // Ends the sequence. The event has the remaining text, the reason and the cause.
+  Event finish(FinishReason reason, std::optional<StopCause> cause, std::int64_t now_ns);
 
  private:
   std::span<const TokenId> masked_at(Index position) const;
@@ -74,12 +77,15 @@ class Sequence {
   bool opens_text() const;
   std::string text_of(TokenId id);
   void close(Event& event, FinishReason reason, std::int64_t now_ns);
+  std::optional<StopCause> cause_of_stop(TokenId id) const;
   Timings timings(std::int64_t now_ns) const;
 
   QueuedRequest queued_;
   const text::Tokenizer* tokenizer_;
   std::vector<TokenId> stop_ids_;
+  std::vector<TokenId> ending_ids_;  // those that end this text, sorted
   Index context_, prompt_size_;
+  Index cached_ = 0;
   std::vector<TokenId> tokens_;  // prompt, then output
   Sampler sampler_;
   StopMatcher stops_;

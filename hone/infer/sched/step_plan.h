@@ -22,6 +22,7 @@ struct PlannedSequence {
   RequestId id = 0;
   RequestKind kind = RequestKind::Generate;
   Index first_position = 0;
+  Index cached = 0;  // tokens of the text that came from the cache so far
   std::vector<TokenId> tokens{};
   // The last `drafts` tokens are drafts, which the results verify.
   Index drafts = 0;

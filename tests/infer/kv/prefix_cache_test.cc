@@ -93,6 +93,21 @@ TEST_F(PrefixCacheTest, who_computes_the_same_block_later_finds_the_first) {
   EXPECT_EQ(pool.used_bytes(), used);
 }
 
+TEST_F(PrefixCacheTest, a_tenant_with_more_than_its_share_loses_first) {
+  PrefixCache cache(groups, {1, 2});
+  const std::vector<TokenId> old = text(64), many = text(320, 1000);
+  put(cache, 1, old, 2);
+  put(cache, 2, many, 10);  // used later, but more than half of the entries
+  for (Index left = 9; left >= 3; --left) {
+    ASSERT_TRUE(cache.evict_one(pool));
+    EXPECT_EQ(matched(cache, 2, many, 320), left);
+    EXPECT_EQ(matched(cache, 1, old, 64), 2);
+  }
+  while (cache.evict_one(pool)) {
+  }
+  EXPECT_EQ(pool.used_bytes(), 0);
+}
+
 TEST_F(PrefixCacheTest, evicts_leaves_first_and_the_least_recently_used_of_them) {
   PrefixCache cache(groups, {1, 2});
   const std::vector<TokenId> a = text(96), b = text(96, 500);

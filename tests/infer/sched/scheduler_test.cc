@@ -101,6 +101,141 @@ TEST(Scheduler, prompts_of_different_lengths_share_a_step) {
   EXPECT_EQ(step(scheduler).shape.decode_rows, 16);
 }
 
+Submission of_tenant(std::uint64_t salt, Submission submission) {
+  submission.salt = salt;
+  return submission;
+}
+Submission of_class(Priority priority, Submission submission) {
+  submission.priority = priority;
+  return submission;
+}
+
+// The steps until the text has its first token.
+int steps_until_decoding(Scheduler& scheduler, RequestId id, int most = 200) {
+  for (int i = 1; i <= most; ++i) {
+    const StepPlan plan = step(scheduler);
+    const PlannedSequence* row = row_of(plan, id);
+    if (row != nullptr && row->outputs() > 0) return i;
+  }
+  return most + 1;
+}
+
+TEST(Scheduler, a_long_prompt_does_not_hold_up_short_ones) {
+  Scheduler scheduler(options_of(400));
+  scheduler.submit(generate(1, text(4000)), 0);
+  step(scheduler);
+  for (RequestId id = 2; id <= 5; ++id) {
+    scheduler.submit(generate(id, text(20, static_cast<TokenId>(1000 * id))), 0);
+  }
+  for (RequestId id = 2; id <= 5; ++id) EXPECT_LE(steps_until_decoding(scheduler, id), 2) << id;
+}
+
+TEST(Scheduler, a_long_prompt_keeps_most_of_the_tokens) {
+  Scheduler scheduler(options_of(600));
+  scheduler.submit(generate(1, text(4000)), 0);
+  scheduler.submit(generate(2, text(4000, 5000)), 0);
+  step(scheduler);
+  const StepPlan plan = step(scheduler);
+  ASSERT_NE(row_of(plan, 1), nullptr);
+  ASSERT_NE(row_of(plan, 2), nullptr);
+  EXPECT_EQ(row_of(plan, 1)->tokens.size(), 384U);
+  EXPECT_EQ(row_of(plan, 2)->tokens.size(), 128U);
+}
+
+TEST(Scheduler, a_better_class_goes_before_a_running_prompt) {
+  Scheduler scheduler(options_of(400));
+  scheduler.submit(of_class(Priority::Low, generate(1, text(4000))), 0);
+  step(scheduler);
+  scheduler.submit(of_class(Priority::High, generate(2, text(500, 5000))), 0);
+  const StepPlan plan = step(scheduler);
+  ASSERT_NE(row_of(plan, 2), nullptr);
+  EXPECT_EQ(row_of(plan, 2)->tokens.size(), 500U);
+}
+
+TEST(Scheduler, a_better_class_takes_a_place) {
+  SchedulerOptions options = options_of(400);
+  options.max_running = 2;
+  Scheduler scheduler(options);
+  scheduler.submit(of_class(Priority::Low, generate(1, text(20))), 0);
+  scheduler.submit(of_class(Priority::Normal, generate(2, text(20, 100))), 0);
+  step(scheduler);
+  scheduler.submit(of_class(Priority::High, generate(3, text(20, 200))), 0);
+  const StepPlan plan = step(scheduler);
+  EXPECT_NE(row_of(plan, 3), nullptr);
+  EXPECT_NE(row_of(plan, 2), nullptr);
+  EXPECT_EQ(row_of(plan, 1), nullptr) << "the worst class waits";
+  EXPECT_EQ(scheduler.counters().preemptions, 1);
+  scheduler.submit(of_class(Priority::Normal, generate(4, text(20, 300))), 0);
+  EXPECT_EQ(row_of(step(scheduler), 4), nullptr) << "an equal class does not preempt";
+}
+
+TEST(Scheduler, tenants_take_turns) {
+  SchedulerOptions options = options_of(400);
+  options.max_running = 1;
+  Scheduler scheduler(options);
+  for (RequestId id = 1; id <= 6; ++id) {
+    scheduler.submit(of_tenant(1, generate(id, text(40, static_cast<TokenId>(100 * id)), 2)), 0);
+  }
+  scheduler.submit(of_tenant(2, generate(7, text(40, 9000), 2)), 0);
+  std::vector<RequestId> order;
+  for (int i = 0; i < 40 && order.size() < 7; ++i) {
+    step(scheduler);
+    for (const Ended& ended : scheduler.take_ended()) order.push_back(ended.id);
+  }
+  ASSERT_EQ(order.size(), 7U);
+  EXPECT_LE(std::ranges::find(order, RequestId{7}) - order.begin(), 1);
+}
+
+TEST(Scheduler, a_tenant_with_all_places_gives_some_to_another) {
+  SchedulerOptions options = options_of(400);
+  options.max_running = 4;
+  Scheduler scheduler(options);
+  for (RequestId id = 1; id <= 4; ++id) {
+    scheduler.submit(of_tenant(1, generate(id, text(20, static_cast<TokenId>(100 * id)), 1000)), 0);
+  }
+  step(scheduler);
+  for (RequestId id = 5; id <= 7; ++id) {
+    scheduler.submit(of_tenant(2, generate(id, text(20, static_cast<TokenId>(1000 * id)), 1000)),
+                     0);
+  }
+  StepPlan plan;
+  for (int i = 0; i < 5; ++i) plan = step(scheduler);
+  const auto running = [&](RequestId first, RequestId last) {
+    return std::ranges::count_if(plan.sequences, [&](const PlannedSequence& one) {
+      return one.id >= first && one.id <= last;
+    });
+  };
+  EXPECT_EQ(running(1, 4), 2);
+  EXPECT_EQ(running(5, 7), 2);
+  EXPECT_EQ(scheduler.counters().preemptions, 2);
+}
+
+TEST(Scheduler, ages_only_while_a_request_waits) {
+  SchedulerOptions options = options_of(400);
+  options.max_running = 1;
+  Scheduler scheduler(options);
+  scheduler.submit(of_class(Priority::Low, generate(1, text(20), 1000)), 0);
+  step(scheduler, 0);
+  step(scheduler, 100 * kSecond);
+  scheduler.submit(of_class(Priority::High, generate(2, text(20, 100))), 100 * kSecond);
+  EXPECT_NE(row_of(step(scheduler, 100 * kSecond), 2), nullptr);
+}
+
+TEST(Scheduler, limits_the_time_of_a_step_of_prompts) {
+  SchedulerOptions options = options_of(400);
+  options.prefill_seconds = 0.1;
+  Scheduler scheduler(options);
+  scheduler.submit(generate(1, text(4000)), 0);
+  Index last = 0;
+  for (int i = 0; i < 6; ++i) {  // a token takes 0.5 ms
+    const StepPlan plan = scheduler.plan(0);
+    last = plan.shape.prefill_tokens;
+    scheduler.apply(succeed(plan, 5e-4 * static_cast<double>(last)));
+  }
+  EXPECT_GE(last, 128);
+  EXPECT_LE(last, 208);
+}
+
 TEST(Scheduler, refusals_have_names_and_are_counted) {
   SchedulerOptions options = options_of(20);
   options.max_queue = 1;

@@ -317,27 +317,51 @@ class Simulation {
     }
   }
 
-  std::pair<Index, Index> rank(const Client& client) const {
+  Index priority_class(const Client& client) const {  // of one that has never run
     const auto classes =
         std::floor(seconds_between(client.arrived, now_) / options_.ageing_seconds);
     const double aged = static_cast<double>(client.request.priority) - classes;
-    return {static_cast<Index>(std::max(0.0, aged)), client.arrival};
+    return static_cast<Index>(std::max(0.0, aged));
   }
 
-  // Nobody starts before a request that precedes it. Requests whose prompts begin like others are
-  // exempt: they may wait until the common part has been computed. (So may all if keys collide.)
+  // Whether its class became better so recently that others may have started before.
+  bool has_just_risen(const Client& client) const {
+    const double waited = seconds_between(client.arrived, now_);
+    return waited > options_.ageing_seconds &&
+           std::fmod(waited, options_.ageing_seconds) < 0.2 * options_.ageing_seconds;
+  }
+
+  // Whether the prompt fits beside what is there.
+  bool fits(const Client& client) const {
+    const auto length = static_cast<Index>(client.request.tokens.size());
+    Index need = infer::kv_peak_bytes(options_.groups, length, options_.max_rows);
+    const infer::BlockPool& pool = scheduler_.pool();
+    for (Index g = 0; g < pool.groups(); ++g) need += options_.max_running * pool.block_bytes(g);
+    return need <= pool.free_bytes() + pool.cached_bytes();
+  }
+
+  // Nobody starts while a request of a better class waits that fits, or an earlier one of the same
+  // tenant and class that is not longer. Requests whose prompts begin like others are exempt: they
+  // may wait until the common part has been computed. (So may all if keys collide.)
   void check_order(const infer::StepPlan& plan) {
-    std::optional<std::pair<Index, Index>> last;
+    std::vector<const Client*> started;
     for (const infer::PlannedSequence& planned : plan.sequences) {
       Client& client = clients_.at(planned.id);
       if (std::exchange(client.was_planned, true) || client.has_relatives) continue;
-      last = std::max(last.value_or(rank(client)), rank(client));
+      started.push_back(&client);
       ++coverage_.ordered_starts;
     }
     if (options_.extend_key != infer::extend_key) return;
     for (const auto& [id, client] : clients_) {
-      require(client.was_planned || client.has_relatives || !last || rank(client) > *last,
-              "starts in order");
+      if (client.was_planned || client.has_relatives) continue;
+      if (has_just_risen(client) || !fits(client)) continue;
+      for (const Client* other : started) {
+        const Index own = priority_class(client), theirs = priority_class(*other);
+        const bool is_behind = client.arrival > other->arrival ||
+                               client.request.salt != other->request.salt ||
+                               client.request.tokens.size() > other->request.tokens.size();
+        require(own > theirs || (own == theirs && is_behind), "starts in order");
+      }
     }
   }
 
