@@ -26,6 +26,7 @@ pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(yaml REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(jpeg REQUIRED IMPORTED_TARGET libjpeg)
 pkg_check_modules(png REQUIRED IMPORTED_TARGET libpng)
+find_path(HONE_BOOST_INCLUDE boost/beast/http.hpp REQUIRED)  # 1.74 or newer, headers alone
 hone_dependency(json nlohmann_json nlohmann_json::nlohmann_json
   URL https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz)
 hone_dependency(fmt fmt fmt::fmt

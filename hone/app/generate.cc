@@ -2,6 +2,7 @@
 #include "hone/app/generate.h"
 
 #include <algorithm>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "hone/app/generate_json.h"
 #include "hone/app/loaded_weights.h"
 #include "hone/app/schema_check.h"
+#include "hone/app/serve/chat_template.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/core/machine/clock.h"
@@ -18,6 +20,7 @@
 #include "hone/core/progress.h"
 #include "hone/kernels/roof/memory_roofs.h"
 #include "hone/measure/measure.h"
+#include "hone/text/turn_tokens.h"
 
 namespace hone::app {
 namespace {
@@ -51,11 +54,27 @@ class PromptProgress {
   std::optional<Progress> shown_;
 };
 
+std::vector<TokenId> chat_tokens(const infer::ModelHeader& header, const GenerateOptions& options) {
+  const text::Tokenizer& tokenizer = header.tokenizer();
+  const auto chat = open_chat_template(header.chat_template(), tokenizer, {});
+  if (chat == nullptr) {
+    fail_unsupported(options.model.string(), "a model with a chat template", "a model without one");
+  }
+  Json messages = Json::array();
+  if (!options.system.empty()) {
+    messages.push_back({{"role", "system"}, {"content", options.system}});
+  }
+  messages.push_back({{"role", "user"}, {"content", options.prompt}});
+  const auto prompt = chat->render({.messages = std::move(messages), .now = std::time(nullptr)});
+  return text::with_bos(tokenizer, tokenizer.encode(prompt));
+}
+
 std::vector<TokenId> prompt_tokens(const infer::ModelHeader& header,
                                    const GenerateOptions& options) {
   if (options.prompt_ids) return *options.prompt_ids;
   HONE_TRACE_ZONE("tokenize", {"bytes", options.prompt.size()});
   const text::Tokenizer& tokenizer = header.tokenizer();
+  if (options.chat) return chat_tokens(header, options);
   std::vector<TokenId> ids = tokenizer.encode(options.prompt, options.encoding());
   const auto bos = tokenizer.bos();
   if (bos && ids.size() >= 2 && ids[0] == *bos && ids[1] == *bos) {

@@ -24,7 +24,11 @@ struct GenerateOptions {
   std::optional<std::vector<infer::TokenId>> prompt_ids;
   bool add_bos = true;         // if false, BOS is not added even if the tokenizer does
   bool parse_special = false;  // turn special tokens that the text spells out into their ids
-  infer::Request request;      // generate() sets its tokens and resolves its sampling
+  // Whether the prompt is a message of a user, which the model's chat template surrounds, after a
+  // system message if `system` is not empty.
+  bool chat = false;
+  std::string system;
+  infer::Request request;  // generate() sets its tokens and resolves its sampling
   infer::SamplingChoice sampling;
   bool use_model_defaults = true;
   bool echo = false;  // start the text with the prompt

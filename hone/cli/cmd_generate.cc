@@ -69,6 +69,11 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
   verb.add_flag("--parse-special", command.job.parse_special,
                 "Convert special tokens in the prompt text to their ids, for prompts with a "
                 "written-out chat template");
+  CLI::Option* chat = verb.add_flag(
+      "--chat", command.job.chat,
+      "The prompt is a message of a user: surround it with the model's chat template");
+  chat->excludes(verb.get_option("--no-bos"))->excludes(verb.get_option("--parse-special"));
+  verb.add_option("--system", command.job.system, "The system message, with --chat")->needs(chat);
   verb.add_flag("--echo", command.job.echo, "Start the output with the prompt");
   verb.add_option("--tokenizer", command.job.engine.tokenizer,
                   "Tokenizer to use instead of the model's own, if any")
@@ -239,6 +244,7 @@ void print_text(Context& context, std::string_view text) {
 
 void run_batch(Context& context, GenerateCommand& command) {
   app::GenerateBatchOptions& batch = command.batch;
+  HONE_REQUIRE(!command.job.chat, "--chat", "It does not go together with --prompts.");
   HONE_REQUIRE(!context.common.json || !batch.output.empty(), "--json",
                "With --prompts it needs --output, as stdout has the results otherwise.");
   complete_job(context, command);
@@ -267,6 +273,7 @@ void run_batch(Context& context, GenerateCommand& command) {
 void run_generate(Context& context, GenerateCommand& command) {
   if (!command.batch.prompts.empty()) return run_batch(context, command);
   app::GenerateOptions& job = command.job;
+  HONE_REQUIRE(!job.chat || command.ids_file.empty(), "--chat", "It needs a prompt of text.");
   HONE_REQUIRE(job.request.logprobs == 0 || context.common.json, "--logprobs",
                "They are in the document of --json, or in the results of --prompts.");
   job.prompt = command.prompt_file.empty() ? command.prompt

@@ -6,12 +6,14 @@
 namespace hone::cli {
 
 void add_bench(CLI::App& program, Context& context);
+void add_chat(CLI::App& program, Context& context);
 void add_compress(CLI::App& program, Context& context);
 void add_convert(CLI::App& program, Context& context);
 void add_doctor(CLI::App& program, Context& context);
 void add_eval(CLI::App& program, Context& context);
 void add_generate(CLI::App& program, Context& context);
 void add_inspect(CLI::App& program, Context& context);
+void add_serve(CLI::App& program, Context& context);
 void add_tokenize(CLI::App& program, Context& context);
 void add_bench_gemm(CLI::App& bench, Context& context);
 void add_bench_llm(CLI::App& bench, Context& context);
@@ -38,6 +40,8 @@ std::span<const VerbEntry> verb_entries() {
                                                         {"compress", ByInput, add_compress},
                                                         {"optimize", Always, add_optimize},
                                                         {"generate", Never, add_generate},
+                                                        {"chat", Never, add_chat},
+                                                        {"serve", Never, add_serve},
                                                         {"eval", ByInput, add_eval},
                                                         {"convert", Never, add_convert},
                                                         {"inspect", Never, add_inspect},

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/server/api/embeddings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hone/core/check.h"
+#include "hone/server/api/api_error.h"
+#include "hone/server/api/prompts.h"
+#include "hone/server/api/request_fields.h"
+
+namespace hone::server {
+namespace {
+
+using infer::TokenId;
+
+std::string base64(std::span<const float> values) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::vector<unsigned char> bytes(values.size_bytes());
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  std::string out;
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    const std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
+    unsigned group = 0;
+    for (std::size_t k = 0; k < 3; ++k) group = group << 8 | (k < count ? bytes[i + k] : 0U);
+    for (std::size_t k = 0; k < 4; ++k) {
+      out.push_back(k <= count ? kDigits[group >> (18 - 6 * k) & 63] : '=');
+    }
+  }
+  return out;
+}
+
+// On the thread of the engine.
+std::vector<float> embed(infer::Engine& engine, std::vector<TokenId> tokens, bool is_mean,
+                         std::uint64_t salt) {
+  const auto count = static_cast<Index>(tokens.size());
+  tokens.push_back(tokens.back());  // read() leaves out the last one
+  const infer::HiddenStates states = engine.read(tokens, salt);
+  const auto width = static_cast<std::size_t>(states.width);
+  std::vector<double> sum(width);
+  for (Index row = is_mean ? 0 : count - 1; row < count; ++row) {
+    const float* const values = states.values.data() + row * states.width;
+    for (std::size_t i = 0; i < width; ++i) sum[i] += values[i];
+  }
+  double squares = 0;
+  for (const double x : sum) squares += x * x;
+  const double scale = squares > 0 ? 1 / std::sqrt(squares) : 0;
+  std::vector<float> out(width);
+  std::ranges::transform(sum, out.begin(),
+                         [scale](double x) { return static_cast<float>(x * scale); });
+  return out;
+}
+
+struct EmbeddingJob {
+  std::vector<std::vector<TokenId>> inputs{};
+  bool is_mean = false, is_base64 = false;
+  std::string model{};
+  std::uint64_t salt = 0;
+
+  HttpResponse run(infer::Engine& engine, const Exchange& exchange) const {
+    Json data = Json::array();
+    Index tokens = 0;
+    for (const std::vector<TokenId>& input : inputs) {
+      if (exchange.is_closed()) break;
+      tokens += std::ssize(input);
+      const std::vector<float> vector = embed(engine, input, is_mean, salt);
+      data.push_back({{"object", "embedding"},
+                      {"index", data.size()},
+                      {"embedding", is_base64 ? Json(base64(vector)) : Json(vector)}});
+    }
+    const Json out = {{"object", "list"},
+                      {"data", std::move(data)},
+                      {"model", model},
+                      {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
+    return {.body = out.dump() + "\n"};
+  }
+};
+
+}  // namespace
+
+void post_embeddings(Service& service, const std::shared_ptr<Exchange>& exchange,
+                     std::uint64_t salt) {
+  const Json body = parse_json(exchange->request().body, "the body");
+  Fields fields(body);
+  check_model(fields, service);
+  fields.refuse("dimensions");
+  EmbeddingJob job{.model = service.model().id, .salt = salt};
+  job.inputs = read_prompts(fields, "input", service).ids;
+  const std::string format = fields.string("encoding_format").value_or("float");
+  if (format != "float" && format != "base64") fields.fail("encoding_format", "float or base64");
+  job.is_base64 = format == "base64";
+  const std::string pooling = fields.string("pooling").value_or("last");
+  if (pooling != "last" && pooling != "mean") fields.fail("pooling", "last or mean");
+  job.is_mean = pooling == "mean";
+  service.engine().post([exchange, job = std::move(job)](infer::Engine& engine) {
+    try {
+      exchange->respond(job.run(engine, *exchange));
+    } catch (...) {
+      exchange->respond(to_api_error(std::current_exception()).response());
+    }
+  });
+}
+
+}  // namespace hone::server

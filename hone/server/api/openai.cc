@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/server/api/openai.h"
+
+#include <algorithm>
+#include <ctime>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "hone/core/check.h"
+#include "hone/server/api/messages.h"
+#include "hone/server/api/openai_answer.h"
+#include "hone/server/api/prompt_scores.h"
+#include "hone/server/api/prompts.h"
+#include "hone/server/api/request_fields.h"
+#include "hone/text/turn_tokens.h"
+
+namespace hone::server {
+namespace {
+
+using infer::Request;
+using infer::TokenId;
+
+constexpr Index kMostChoices = 16;
+
+Json parse_body(const Exchange& exchange) {
+  return parse_json(exchange.request().body, "the body");
+}
+
+// What both kinds read.
+struct Common {
+  Request request;
+  OpenAiOptions options;
+  Index choices = 1;
+};
+
+void read_common(Fields& fields, const Service& service, std::uint64_t salt, Common& out) {
+  check_model(fields, service);
+  read_sampling(fields, service, out.request);
+  read_response_format(fields, out.request);
+  out.request.salt = salt;
+  out.choices = fields.integer("n", 1, kMostChoices).value_or(1);
+  out.options.streams = fields.boolean("stream").value_or(false);
+  if (const Json* options = fields.find("stream_options")) {
+    Fields inner(*options, "stream_options");
+    out.options.includes_usage = inner.boolean("include_usage").value_or(false);
+  }
+  out.options.returns_ids = fields.boolean("return_token_ids").value_or(false);
+  // These name the request, or say what happens to it elsewhere.
+  for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier",
+                           "prompt_cache_key", "verbosity"}) {
+    fields.accept(name);
+  }
+}
+
+void submit(Service& service, const std::shared_ptr<Exchange>& exchange, Common common,
+            std::vector<std::vector<TokenId>> prompts) {
+  OpenAiOptions& options = common.options;
+  options.choices_of_prompt = common.choices;
+  std::vector<Request> requests;
+  for (std::vector<TokenId>& prompt : prompts) {
+    options.prompt_tokens.push_back(std::ssize(prompt));
+    for (Index choice = 0; choice < common.choices; ++choice) {
+      Request request = common.request;
+      request.tokens = prompt;
+      request.sampling.choice = static_cast<std::uint32_t>(choice);
+      requests.push_back(std::move(request));
+    }
+  }
+  const auto generation = std::make_shared<Generation>(
+      service, exchange, std::make_unique<OpenAiAnswer>(service, exchange, std::move(options)));
+  generation->start(std::move(requests));
+}
+
+// Scores the prompts first, one after the other between the steps of the engine.
+void submit_scored(Service& service, const std::shared_ptr<Exchange>& exchange, Common common,
+                   std::vector<std::vector<TokenId>> prompts) {
+  auto shared = std::make_shared<Common>(std::move(common));
+  shared->options.echo_ids = prompts;
+  const auto score = [&service, exchange, shared, prompts](infer::Engine& engine) {
+    std::exception_ptr failure;
+    try {
+      for (const std::vector<TokenId>& prompt : prompts) {
+        if (exchange->is_closed()) return;
+        shared->options.echo_scores.push_back(
+            score_prompt(engine, prompt, std::max<Index>(1, shared->options.top_logprobs),
+                         shared->request.salt));
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    service.workers().post([&service, exchange, shared, prompts, failure] {
+      try {
+        if (failure) std::rethrow_exception(failure);
+        submit(service, exchange, std::move(*shared), prompts);
+      } catch (...) {
+        exchange->respond(to_api_error(std::current_exception()).response());
+      }
+    });
+  };
+  service.engine().post(score);
+}
+
+}  // namespace
+
+void post_completions(Service& service, const std::shared_ptr<Exchange>& exchange,
+                      std::uint64_t salt) {
+  const Json body = parse_body(*exchange);
+  Fields fields(body);
+  Common common;
+  read_common(fields, service, salt, common);
+  fields.refuse("suffix");
+  Prompts prompts = read_prompts(fields, "prompt", service);
+  const Index context = service.engine().info().context;
+  common.request.max_tokens = fields.integer("max_tokens", 1, context).value_or(16);
+  common.request.min_tokens = std::min(common.request.min_tokens, common.request.max_tokens);
+  if (const auto logprobs = fields.integer("logprobs", 0, 20)) {
+    common.options.has_logprobs = true;
+    common.options.top_logprobs = *logprobs;
+    common.request.logprobs = std::max<Index>(1, *logprobs);
+  }
+  const bool echoes = fields.boolean("echo").value_or(false);
+  if (echoes) common.options.echo = prompts.texts;
+  if (fields.integer("best_of", 1, kMostChoices).value_or(1) > common.choices) {
+    fields.fail("best_of", "the number of choices n");
+  }
+  common.options.ignored = fields.ignored_names();
+  if (echoes && common.options.has_logprobs) {
+    if (common.options.streams) fields.fail("stream", "false with echo and logprobs");
+    return submit_scored(service, exchange, std::move(common), std::move(prompts.ids));
+  }
+  submit(service, exchange, std::move(common), std::move(prompts.ids));
+}
+
+void post_chat_completions(Service& service, const std::shared_ptr<Exchange>& exchange,
+                           std::uint64_t salt) {
+  const Json body = parse_body(*exchange);
+  Fields fields(body);
+  Common common;
+  common.options.is_chat = true;
+  read_common(fields, service, salt, common);
+  text::Conversation conversation{.now = std::time(nullptr)};
+  conversation.messages = read_messages(fields);
+  if (const Json* tools = fields.find("tools")) {
+    if (!tools->is_array()) fields.fail("tools", "an array");
+    if (!tools->empty()) conversation.tools = *tools;
+  }
+  if (const Json* choice = fields.find("tool_choice")) {
+    if (*choice == "none") conversation.tools = Json();
+    if (*choice == "required" || choice->is_object()) fields.refuse("tool_choice");
+  }
+  fields.accept("parallel_tool_calls");
+  if (const Json* variables = fields.find("chat_template_kwargs")) {
+    if (!variables->is_object()) fields.fail("chat_template_kwargs", "an object");
+    conversation.variables = *variables;
+  }
+  if (const auto effort = fields.string("reasoning_effort")) {
+    conversation.variables["reasoning_effort"] = *effort;
+  }
+  for (const char* name :
+       {"functions", "function_call", "audio", "prediction", "web_search_options"}) {
+    fields.refuse(name);
+  }
+  std::vector<TokenId> ids = prompt_ids(service, render_prompt(service, conversation));
+  check_context(std::ssize(ids), service, "messages");
+  const Index context = service.engine().info().context;
+  const auto asked = fields.integer("max_completion_tokens", 1, Index{1} << 30);
+  const auto older = fields.integer("max_tokens", 1, Index{1} << 30);
+  common.request.max_tokens =
+      std::min(asked ? *asked : older.value_or(context), context - std::ssize(ids));
+  common.request.min_tokens = std::min(common.request.min_tokens, common.request.max_tokens);
+  common.options.has_logprobs = fields.boolean("logprobs").value_or(false);
+  common.options.top_logprobs = fields.integer("top_logprobs", 0, 20).value_or(0);
+  if (common.options.top_logprobs > 0 && !common.options.has_logprobs) {
+    fields.fail("top_logprobs", "logprobs = true with it");
+  }
+  if (common.options.has_logprobs) {
+    common.request.logprobs = std::max<Index>(1, common.options.top_logprobs);
+  }
+  common.options.ignored = fields.ignored_names();
+  submit(service, exchange, std::move(common), {std::move(ids)});
+}
+
+}  // namespace hone::server

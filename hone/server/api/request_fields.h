@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/infer/request.h"
+#include "hone/infer/sampling_choice.h"
+#include "hone/server/api/fields.h"
+#include "hone/server/api/service.h"
+
+namespace hone::server {
+
+// Reads the fields that say how a text is sampled and where it ends, under the names of the OpenAI
+// API and of hone's extensions: temperature, top_p, top_k, min_p, presence_penalty,
+// frequency_penalty, repetition_penalty, logit_bias, seed, stop, stop_token_ids, min_tokens,
+// ignore_eos, timeout, priority. What a client leaves out has the model's defaults; a seed is
+// drawn. Throws ApiError.
+void read_sampling(Fields& fields, const Service& service, infer::Request& request);
+
+// Throws ApiError{404} unless `model` is absent or served.
+void check_model(Fields& fields, const Service& service);
+
+// Sets the schema of response_format, if there is one.
+void read_response_format(Fields& fields, infer::Request& request);
+
+// Throws ApiError{400} with the code context_length_exceeded, in the words that clients look for,
+// unless so many tokens and one more fit into the context. `param` names the prompt.
+void check_context(Index prompt_tokens, const Service& service, const std::string& param);
+
+}  // namespace hone::server

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/server/api/routes.h"
+
+#include <array>
+#include <ctime>
+
+#include "hone/server/api/anthropic.h"
+#include "hone/server/api/embeddings.h"
+#include "hone/server/api/json_text.h"
+#include "hone/server/api/messages.h"
+#include "hone/server/api/openai.h"
+#include "hone/server/api/request_fields.h"
+#include "hone/server/api/responses.h"
+#include "hone/server/api/token_text.h"
+#include "hone/text/turn_tokens.h"
+
+namespace hone::server {
+namespace {
+
+using ExchangePtr = std::shared_ptr<Exchange>;
+
+void respond(const ExchangePtr& exchange, const Json& json) {
+  exchange->respond({.body = json_text(json) + "\n"});
+}
+
+Json parse_body(const ExchangePtr& exchange) {
+  return parse_json(exchange->request().body, "the body");
+}
+
+// The context length in the spellings that clients look for.
+Json model_json(const Service& service) {
+  const infer::ModelInfo& info = service.engine().info();
+  const model_io::Architecture& architecture = info.architecture;
+  return {{"id", service.model().id},
+          {"object", "model"},
+          {"created", service.model().created},
+          {"owned_by", "hone"},
+          {"max_model_len", info.context},
+          {"context_length", info.context},
+          {"meta",
+           {{"n_ctx", info.context},
+            {"n_ctx_train", architecture.context},
+            {"n_vocab", architecture.vocab_size},
+            {"n_embd", architecture.hidden_size},
+            {"n_params", architecture.parameters()},
+            {"size", info.weight_bytes}}}};
+}
+
+void get_models(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+  const Json model = model_json(service);
+  respond(exchange,
+          {{"object", "list"}, {"data", Json::array({model})}, {"models", Json::array({model})}});
+}
+
+void get_props(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+  const infer::ModelInfo& info = service.engine().info();
+  respond(exchange, {{"default_generation_settings", {{"n_ctx", info.context}}},
+                     {"model_path", service.model().id},
+                     {"n_ctx", info.context},
+                     {"has_chat_template", service.model().chat_template != nullptr}});
+}
+
+void get_tokenizer_info(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+  const text::Tokenizer& tokenizer = service.engine().tokenizer();
+  Json json = {{"tokenizer_class", tokenizer.kind()}, {"vocab_size", tokenizer.vocab_size()}};
+  for (const auto& [name, piece] : text::special_token_names(tokenizer)) json[name] = piece;
+  respond(exchange, json);
+}
+
+// Takes the text as `prompt` or `content`, as the servers do that clients know.
+void post_tokenize(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+  const Json body = parse_body(exchange);
+  Fields fields(body);
+  const text::Tokenizer& tokenizer = service.engine().tokenizer();
+  std::vector<infer::TokenId> ids;
+  if (fields.has("messages")) {
+    text::Conversation conversation{.now = std::time(nullptr)};
+    conversation.messages = read_messages(fields);
+    conversation.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+    ids = prompt_ids(service, render_prompt(service, conversation));
+  } else {
+    const auto prompt = fields.string("prompt");
+    const std::string text = prompt ? *prompt : fields.required_string("content");
+    const bool adds = fields.boolean("add_special_tokens").value_or(true) &&
+                      fields.boolean("add_special").value_or(true);
+    const bool parses = fields.boolean("parse_special").value_or(true);
+    ids = tokenizer.encode(text, {.add_bos = adds, .parse_special = parses});
+  }
+  Json pieces = Json::array();
+  if (fields.boolean("with_pieces").value_or(false)) {
+    for (const infer::TokenId id : ids) pieces.push_back(token_text(tokenizer, id));
+  }
+  Json out = {
+      {"tokens", ids}, {"count", ids.size()}, {"max_model_len", service.engine().info().context}};
+  if (!pieces.empty()) out["pieces"] = std::move(pieces);
+  respond(exchange, out);
+}
+
+void post_detokenize(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+  const Json body = parse_body(exchange);
+  Fields fields(body);
+  const text::Tokenizer& tokenizer = service.engine().tokenizer();
+  const Json* tokens = fields.find("tokens");
+  if (tokens == nullptr || !tokens->is_array()) fields.fail("tokens", "an array of token ids");
+  std::vector<infer::TokenId> ids;
+  for (const Json& id : *tokens) {
+    if (!id.is_number_integer() || id < 0 || id >= tokenizer.vocab_size()) {
+      fields.fail("tokens", "token ids of the vocabulary");
+    }
+    ids.push_back(id.get<infer::TokenId>());
+  }
+  const std::string text = tokenizer.decode(ids, /*keep_special=*/true);
+  respond(exchange, {{"prompt", text}, {"content", text}});
+}
+
+void post_apply_template(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+  const Json body = parse_body(exchange);
+  Fields fields(body);
+  text::Conversation conversation{.now = std::time(nullptr)};
+  conversation.messages = read_messages(fields);
+  if (const Json* tools = fields.find("tools")) conversation.tools = *tools;
+  if (const Json* variables = fields.find("chat_template_kwargs")) {
+    if (!variables->is_object()) fields.fail("chat_template_kwargs", "an object");
+    conversation.variables = *variables;
+  }
+  conversation.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+  respond(exchange, {{"prompt", text::joined_text(render_prompt(service, conversation))}});
+}
+
+constexpr std::array<Route, 12> kRoutes = {
+    {{"GET", "/v1/models", get_models},
+     {"GET", "/props", get_props},
+     {"GET", "/tokenizer_info", get_tokenizer_info},
+     {"POST", "/v1/completions", post_completions},
+     {"POST", "/v1/chat/completions", post_chat_completions},
+     {"POST", "/v1/embeddings", post_embeddings},
+     {"POST", "/v1/messages", post_messages},
+     {"POST", "/v1/responses", post_responses},
+     {"POST", "/v1/messages/count_tokens", post_count_tokens},
+     {"POST", "/tokenize", post_tokenize},
+     {"POST", "/detokenize", post_detokenize},
+     {"POST", "/apply-template", post_apply_template}}};
+
+}  // namespace
+
+std::span<const Route> routes() { return kRoutes; }
+
+}  // namespace hone::server

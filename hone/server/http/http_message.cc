@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/server/http/http_message.h"
+
+#include <algorithm>
+#include <array>
+
+namespace hone::server {
+namespace {
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+struct Phrase {
+  int status;
+  std::string_view text;
+};
+constexpr std::array<Phrase, 20> kPhrases = {{{200, "OK"},
+                                              {204, "No Content"},
+                                              {400, "Bad Request"},
+                                              {401, "Unauthorized"},
+                                              {403, "Forbidden"},
+                                              {404, "Not Found"},
+                                              {405, "Method Not Allowed"},
+                                              {408, "Request Timeout"},
+                                              {411, "Length Required"},
+                                              {413, "Payload Too Large"},
+                                              {415, "Unsupported Media Type"},
+                                              {417, "Expectation Failed"},
+                                              {422, "Unprocessable Entity"},
+                                              {429, "Too Many Requests"},
+                                              {431, "Request Header Fields Too Large"},
+                                              {500, "Internal Server Error"},
+                                              {501, "Not Implemented"},
+                                              {503, "Service Unavailable"},
+                                              {504, "Gateway Timeout"},
+                                              {505, "HTTP Version Not Supported"}}};
+
+}  // namespace
+
+std::optional<std::string_view> HttpFields::find(std::string_view name) const {
+  for (const auto& [key, value] : fields_) {
+    if (std::ranges::equal(key, name, {}, lower, lower)) return value;
+  }
+  return std::nullopt;
+}
+
+std::string_view reason_phrase(int status) {
+  const auto* const found = std::ranges::find(kPhrases, status, &Phrase::status);
+  return found == kPhrases.end() ? "Unknown" : found->text;
+}
+
+}  // namespace hone::server

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/server/http/listener.h"
+
+#include <utility>  // before Boost 1.74, which forgets it
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+
+namespace hone::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using tcp = asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+std::chrono::milliseconds to_ms(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+}
+
+constexpr std::size_t kMostFields = 100, kMostIdBytes = 128;
+
+bool is_printable(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127; });
+}
+
+// A new id for a request that has none.
+std::string make_id() {
+  static std::atomic<std::uint64_t> count{0};
+  static const std::uint64_t process = [] {
+    std::random_device device;
+    return std::uint64_t{device()} << 32 | device();
+  }();
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string id;
+  for (std::uint64_t rest = process ^ (++count * 0x9E3779B97F4A7C15u), i = 0; i < 16; ++i) {
+    id.push_back(kDigits[rest & 15]);
+    rest >>= 4;
+  }
+  return id;
+}
+
+std::string error_body(std::string_view message) {
+  // The messages of this file need no escapes.
+  return concat(R"({"error":{"message":")", message,
+                R"(","type":"invalid_request_error","param":null,"code":null}})", "\n");
+}
+
+}  // namespace
+
+namespace {
+
+using Parser = http::request_parser<http::string_body>;
+
+HttpRequest to_request(Parser::value_type& message) {
+  const std::string target(message.target());
+  const std::size_t query = target.find('?');
+  HttpRequest request{
+      .method = std::string(message.method_string()),
+      .path = target.substr(0, query),
+      .query = query == std::string::npos ? std::string() : target.substr(query + 1)};
+  for (const auto& field : message) {
+    request.fields.add(std::string(field.name_string()), std::string(field.value()));
+  }
+  request.body = std::move(message.body());
+  const auto id = request.fields.find("x-request-id");
+  const bool is_good = id && !id->empty() && id->size() <= kMostIdBytes && is_printable(*id);
+  request.id = is_good ? std::string(*id) : make_id();
+  return request;
+}
+
+class Connection;
+
+// The acceptor, and what its connections share.
+struct Core : std::enable_shared_from_this<Core> {
+  using Handler = Listener::Handler;
+  using Observer = Listener::Observer;
+
+  Core(const ListenerOptions& options_in, Handler handler_in, Observer observer_in)
+      : options(options_in),
+        handler(std::move(handler_in)),
+        observer(std::move(observer_in)),
+        context(1),
+        acceptor(context),
+        retry(context) {}
+
+  void bind();
+  void accept();
+
+  const ListenerOptions options;
+  const Handler handler;
+  const Observer observer;
+  asio::io_context context;
+  tcp::acceptor acceptor;
+  asio::steady_timer retry;
+  std::set<std::shared_ptr<Connection>> connections;  // on the thread of the listener
+  std::atomic<Index> count{0};
+  bool is_draining = false;  // on the thread of the listener
+  std::thread thread;
+};
+
+// One client. Reads a request, waits for its answer, and so on.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(std::shared_ptr<Core> state, tcp::socket socket)
+      : state_(std::move(state)), stream_(std::move(socket)), buffer_(kMostBuffered) {}
+
+  void start() {
+    ErrorCode ignored;
+    stream_.socket().set_option(tcp::no_delay(true), ignored);
+    wait_for_request();
+  }
+  void refuse_and_close(int status, std::string_view message) {
+    begin_answer(HttpRequest{.method = "GET", .id = make_id()}, false, true);
+    refuse(status, message);
+  }
+  // No further request is read.
+  void drain() {
+    is_draining_ = true;
+    if (exchange_ == nullptr && !reads_) end();
+  }
+  void end() {
+    if (std::exchange(has_ended_, true)) return;
+    if (exchange_) exchange_->close();
+    ErrorCode ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
+    stream_.close();
+    state_->count.store(std::ssize(state_->connections) - 1, std::memory_order_relaxed);
+    state_->connections.erase(this->shared_from_this());
+  }
+
+ private:
+  static constexpr std::size_t kMostBuffered = std::size_t{64} << 10;
+
+  template <class Member>
+  auto bind(Member member) {
+    return [self = this->shared_from_this(), member](ErrorCode error, auto&&...) {
+      if (!self->has_ended_) (self.get()->*member)(error);
+    };
+  }
+
+  void wait_for_request() {
+    exchange_.reset();
+    if (is_draining_) return end();
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(state_->options.max_head));
+    parser_->body_limit(static_cast<std::uint64_t>(state_->options.max_body));
+    if (buffer_.size() > 0) return read_head();
+    stream_.expires_after(to_ms(state_->options.idle_s));
+    reads_ = false;
+    // Reads what is there, to know that a request begins.
+    stream_.async_read_some(buffer_.prepare(4096),
+                            [self = this->shared_from_this()](ErrorCode error, std::size_t bytes) {
+                              if (self->has_ended_) return;
+                              if (error) return self->end();
+                              self->buffer_.commit(bytes);
+                              self->read_head();
+                            });
+  }
+
+  void read_head() {
+    reads_ = true;
+    stream_.expires_after(to_ms(state_->options.head_s));
+    http::async_read_header(stream_, buffer_, *parser_, bind(&Connection::on_head));
+  }
+
+  void on_head(ErrorCode error) {
+    if (error) return fail_reading(error);
+    const auto& head = parser_->get();
+    const auto expect = head[http::field::expect];
+    const bool is_legacy = head.version() == 10;
+    if (head.version() != 11 && !is_legacy) return refuse_unread(505, "HTTP/1.1 is expected.");
+    const auto fields = std::distance(head.begin(), head.end());
+    if (static_cast<std::size_t>(fields) > kMostFields) {
+      return refuse_unread(431, "There are too many header fields.");
+    }
+    if (!expect.empty() && !beast::iequals(expect, "100-continue")) {
+      return refuse_unread(417, "The expectation is unknown.");
+    }
+    stream_.expires_after(to_ms(state_->options.body_s));
+    if (expect.empty() || is_legacy) return read_body({});
+    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+    asio::async_write(stream_, asio::buffer(kContinue), bind(&Connection::read_body));
+  }
+
+  void read_body(ErrorCode error) {
+    if (error) return end();
+    http::async_read(stream_, buffer_, *parser_, bind(&Connection::on_request));
+  }
+
+  void on_request(ErrorCode error) {
+    if (error) return fail_reading(error);
+    const bool keeps_alive = parser_->keep_alive() && !is_draining_;
+    const bool is_chunked = parser_->get().version() == 11;
+    begin_answer(to_request(parser_->get()), keeps_alive, is_chunked);
+    state_->handler(exchange_);
+  }
+
+  void begin_answer(HttpRequest request, bool keeps_alive, bool is_chunked) {
+    stream_.expires_never();
+    is_observed_ = false;
+    exchange_ = std::make_shared<Exchange>(std::move(request), keeps_alive, is_chunked);
+    // The exchange may live longer than the connection.
+    const std::weak_ptr<Connection> weak = this->shared_from_this();
+    exchange_->set_wake([weak, &context = state_->context] {
+      if (const auto self = weak.lock()) {
+        asio::post(context, [self] { self->send(); });
+      }
+    });
+    watch();
+  }
+
+  // Notices that the client closes its end. Bytes of a next request stay where they are.
+  void watch() {
+    stream_.socket().async_wait(tcp::socket::wait_read, [self = this->shared_from_this(),
+                                                         exchange = exchange_](ErrorCode error) {
+      if (self->has_ended_ || error || self->exchange_ != exchange) return;
+      char byte = 0;
+      ErrorCode peek;
+      self->stream_.socket().non_blocking(true, peek);
+      const std::size_t got =
+          self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, peek);
+      const bool is_waiting = peek == asio::error::would_block;
+      if (!is_waiting && (peek || got == 0)) self->end();
+    });
+  }
+
+  void send() {
+    if (has_ended_ || is_sending_ || exchange_ == nullptr) return;
+    if (!std::exchange(is_observed_, true)) {
+      state_->observer(exchange_->request(), exchange_->status());
+    }
+    unsent_ = exchange_->take();
+    if (unsent_.empty()) {
+      if (exchange_->is_complete()) finish_answer();
+      return;
+    }
+    is_sending_ = true;
+    stream_.expires_after(to_ms(state_->options.send_s));
+    asio::async_write(stream_, asio::buffer(unsent_), bind(&Connection::on_sent));
+  }
+
+  void on_sent(ErrorCode error) {
+    is_sending_ = false;
+    if (error) return end();
+    stream_.expires_never();
+    send();
+  }
+
+  void finish_answer() {
+    if (!exchange_->keeps_alive()) return end();
+    wait_for_request();
+  }
+
+  void fail_reading(ErrorCode error) {
+    if (error == beast::error::timeout) {
+      // The socket is closed by then; nobody would read the status 408.
+      return end();
+    }
+    if (error == http::error::body_limit) {
+      return refuse_unread(413,
+                           concat("The body has more than ", state_->options.max_body, " bytes."));
+    }
+    if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+      return refuse_unread(431, "The header fields are too large.");
+    }
+    if (error.category() == make_error_code(http::error::bad_method).category() &&
+        error != http::error::end_of_stream && error != http::error::partial_message) {
+      return refuse_unread(400, "The request is not HTTP.");
+    }
+    end();
+  }
+
+  void refuse_unread(int status, std::string_view message) {
+    begin_answer(HttpRequest{.method = "GET", .id = make_id()}, false, true);
+    refuse(status, message);
+  }
+  void refuse(int status, std::string_view message) {
+    HttpResponse response{.status = status, .body = error_body(message)};
+    if (status == 503) response.fields.add("Retry-After", "1");
+    exchange_->respond(response);
+  }
+
+  const std::shared_ptr<Core> state_;
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  std::shared_ptr<Exchange> exchange_;
+  std::string unsent_;
+  bool reads_ = false, is_sending_ = false, is_draining_ = false, has_ended_ = false;
+  bool is_observed_ = false;
+};
+
+void Core::bind() {
+  ErrorCode error;
+  tcp::resolver resolver(context);
+  const auto addresses =
+      resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
+  const std::string where = concat(options.host, ":", options.port);
+  if (error || addresses.empty()) {
+    fail(ErrorCategory::Io, "serve",
+         concat("Could not find the address ", where, ": ", error.message(), "."));
+  }
+  const tcp::endpoint address = addresses.begin()->endpoint();
+  const auto check = [&](std::string_view what) {
+    if (error) {
+      fail(ErrorCategory::Io, "serve",
+           concat("Could not ", what, " ", where, ": ", error.message(), "."));
+    }
+  };
+  acceptor.open(address.protocol(), error);
+  check("open a socket for");
+  acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  acceptor.bind(address, error);
+  check("bind to");
+  acceptor.listen(asio::socket_base::max_listen_connections, error);
+  check("listen on");
+}
+
+void Core::accept() {
+  acceptor.async_accept([self = shared_from_this()](ErrorCode error, tcp::socket socket) {
+    if (!self->acceptor.is_open()) return;
+    if (error) {  // such as too many open files
+      self->retry.expires_after(std::chrono::milliseconds(50));
+      self->retry.async_wait([self](ErrorCode) { self->accept(); });
+      return;
+    }
+    const bool is_full = std::ssize(self->connections) >= self->options.max_connections;
+    const auto connection = std::make_shared<Connection>(self, std::move(socket));
+    self->connections.insert(connection);
+    self->count.store(std::ssize(self->connections), std::memory_order_relaxed);
+    if (is_full) {
+      connection->refuse_and_close(503, "There are too many connections.");
+    } else {
+      connection->start();
+    }
+    self->accept();
+  });
+}
+
+}  // namespace
+
+struct Listener::State : Core {
+  using Core::Core;
+};
+
+Listener::Listener(const ListenerOptions& options, Handler handler, Observer observer)
+    : state_(std::make_shared<State>(options, std::move(handler), std::move(observer))) {
+  HONE_CHECK(options.port >= 0 && options.port <= 65535, "port", "0 to 65535", options.port);
+  HONE_CHECK(options.max_connections >= 1, "max connections", "at least 1",
+             options.max_connections);
+  HONE_CHECK(options.max_body >= 1, "max body", "at least 1 byte", options.max_body);
+  state_->bind();
+}
+
+Listener::~Listener() { stop(); }
+
+int Listener::port() const { return state_->acceptor.local_endpoint().port(); }
+Index Listener::connections() const { return state_->count.load(std::memory_order_relaxed); }
+
+void Listener::start() {
+  state_->accept();
+  state_->thread = std::thread([state = state_] { state->context.run(); });
+}
+
+void Listener::drain() {
+  asio::post(state_->context, [state = state_] {
+    ErrorCode ignored;
+    state->acceptor.close(ignored);
+    state->retry.cancel();
+    const auto all = state->connections;
+    for (const auto& connection : all) connection->drain();
+  });
+}
+
+void Listener::stop() {
+  if (!state_->thread.joinable()) return;
+  asio::post(state_->context, [state = state_] {
+    ErrorCode ignored;
+    state->acceptor.close(ignored);
+    state->retry.cancel();
+    const auto all = state->connections;
+    for (const auto& connection : all) connection->end();
+  });
+  state_->thread.join();
+}
+
+}  // namespace hone::server

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tiny real model of HONE_TEST_DATA behind HTTP.
+#include "hone/server/server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/server/http_client.h"
+#include "tests/support/error_of.h"
+#include "tests/support/test_data.h"
+
+namespace hone::server {
+namespace {
+
+using test::HttpAnswer;
+using test::RawClient;
+using testing::HasSubstr;
+
+constexpr std::string_view kTemplate =
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
+
+class ServerTest : public testing::Test {
+ protected:
+  void open(ServerOptions options = {}, infer::EngineOptions engine = {}) {
+    HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
+    engine.executor = &serial_executor();
+    engine.tokenizer = model.parent_path() / "tok512.bin";
+    engine.on_step_end = [this] {
+      if (server_) server_->on_step_end();
+    };
+    engine_ = infer::Engine::open_or_throw(model, engine);
+    options.listener.port = 0;
+    server_.emplace(options,
+                    ServedModel{.engine = engine_.get(),
+                                .chat_template = std::make_shared<const text::ChatTemplate>(
+                                    kTemplate, std::map<std::string, std::string>()),
+                                .id = "stories"},
+                    steady_clock());
+    loop_ = std::jthread([this](std::stop_token stop) { engine_->run(std::move(stop)); });
+    server_->start();
+  }
+  void TearDown() override {
+    if (server_) server_->stop();
+    loop_ = {};
+  }
+  int port() const { return server_->port(); }
+  static bool eventually(const std::function<bool()>& holds) {
+    for (int i = 0; i < 2000; ++i) {
+      if (holds()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+  static Json greedy(Index tokens) {
+    return {{"prompt", "Once upon a time"}, {"temperature", 0}, {"max_tokens", tokens}};
+  }
+
+  std::unique_ptr<infer::Engine> engine_;
+  std::optional<Server> server_;
+  std::jthread loop_;
+};
+
+// The pieces of a stream, without the last one, which must be [DONE].
+std::vector<Json> pieces_of(const std::string& body) {
+  std::vector<Json> out;
+  std::string last;
+  for (std::size_t at = 0; at < body.size();) {
+    const std::size_t end = body.find("\n\n", at);
+    const std::string line = body.substr(at, end - at);
+    at = end + 2;
+    EXPECT_TRUE(line.starts_with("data: ")) << line;
+    last = line.substr(6);
+    if (last != "[DONE]") out.push_back(Json::parse(last));
+  }
+  EXPECT_EQ(last, "[DONE]");
+  return out;
+}
+
+TEST_F(ServerTest, completes_as_the_engine_does) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  const HttpAnswer answer = client.post_json("/v1/completions", greedy(20));
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const Json json = answer.json();
+  EXPECT_THAT(json["choices"][0]["text"].get<std::string>(), HasSubstr("there was a"));
+  EXPECT_EQ(json["usage"]["completion_tokens"], 20);
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
+}
+
+TEST_F(ServerTest, streams_the_same_text_and_its_usage) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  Json body = greedy(40);
+  const std::string whole = client.post_json("/v1/completions", body).json()["choices"][0]["text"];
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  const HttpAnswer answer = client.post_json("/v1/completions", body);
+  EXPECT_THAT(answer.fields.at("content-type"), HasSubstr("event-stream"));
+  std::string text;
+  Json usage;
+  for (const Json& piece : pieces_of(answer.body)) {
+    if (!piece["choices"].empty()) text += piece["choices"][0]["text"].get<std::string>();
+    if (!piece["usage"].is_null()) usage = piece["usage"];
+  }
+  EXPECT_EQ(text, whole);
+  EXPECT_EQ(usage["completion_tokens"], 40);
+}
+
+TEST_F(ServerTest, chats_in_the_words_of_the_template) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  const Json messages = {
+      {{"role", "system"}, {"content", "Be brief."}},
+      {{"role", "user"},
+       {"content",
+        {{{"type", "text"}, {"text", "Hello"}}, {{"type", "text"}, {"text", "there"}}}}}};
+  const Json prompt = client.post_json("/apply-template", {{"messages", messages}}).json();
+  EXPECT_EQ(prompt["prompt"], "system: Be brief.\nuser: Hello\nthere\nassistant:");
+  const Json body = {{"messages", messages}, {"max_tokens", 8}, {"stream", true}};
+  const std::vector<Json> pieces = pieces_of(client.post_json("/v1/chat/completions", body).body);
+  EXPECT_EQ(pieces.front()["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(pieces.back()["choices"][0]["finish_reason"], "length");
+}
+
+TEST_F(ServerTest, answers_several_prompts_and_choices) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  const Json body = {{"prompt", {"Once", "Tom"}}, {"n", 3}, {"max_tokens", 6}, {"seed", 5}};
+  const Json json = client.post_json("/v1/completions", body).json();
+  ASSERT_EQ(json["choices"].size(), 6U);
+  EXPECT_NE(json["choices"][0]["text"], json["choices"][1]["text"]);
+  EXPECT_EQ(json["usage"]["completion_tokens"], 36);
+  EXPECT_EQ(client.post_json("/v1/completions", body).json()["choices"], json["choices"]);
+}
+
+TEST_F(ServerTest, names_the_field_that_is_wrong) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  const auto refusal = [&](const Json& body, std::string_view path = "/v1/completions") {
+    const HttpAnswer answer = client.post_json(path, body);
+    return std::pair(answer.status, answer.json()["error"]);
+  };
+  const std::vector<std::pair<Json, std::string>> wrong = {
+      {{{"prompt", 5}}, "prompt"},
+      {{{"prompt", Json::array({99999})}}, "prompt"},
+      {{{"prompt", "a"}, {"temperature", -1}}, "temperature"},
+      {{{"prompt", "a"}, {"temperature", "hot"}}, "temperature"},
+      {{{"prompt", "a"}, {"max_tokens", 0}}, "max_tokens"},
+      {{{"prompt", "a"}, {"n", 17}}, "n"},
+      {{{"prompt", "a"}, {"stop", 3}}, "stop"},
+      {{{"prompt", "a"}, {"logit_bias", {{"x", 1}}}}, "logit_bias"},
+      {{{"prompt", "a"}, {"suffix", "b"}}, "suffix"},
+      {{{"prompt", "a"}, {"response_format", {{"type", "xml"}}}}, "response_format.type"}};
+  for (const auto& [body, param] : wrong) {
+    const auto [status, error] = refusal(body);
+    EXPECT_EQ(status, 400) << body;
+    EXPECT_EQ(error["param"], param) << body;
+    EXPECT_EQ(error["type"], "invalid_request_error");
+  }
+  const auto [status, error] =
+      refusal({{"messages", {{{"role", "king"}, {"content", "x"}}}}}, "/v1/chat/completions");
+  EXPECT_EQ(status, 400);
+  EXPECT_EQ(error["param"], "messages[0].role");
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "word ";
+  const Json full = refusal({{"prompt", text}}).second;
+  EXPECT_EQ(full["code"], "context_length_exceeded");
+  EXPECT_THAT(full["message"].get<std::string>(), HasSubstr("exceeds the available context size"));
+}
+
+TEST_F(ServerTest, refuses_bodies_paths_and_methods) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  EXPECT_EQ(client.post("/v1/completions", "{\"prompt\": ").status, 400);
+  EXPECT_EQ(client.post("/v1/completions", "[]").status, 400);
+  EXPECT_EQ(client.post("/v1/completions", std::string(100, '[')).status, 400);
+  EXPECT_EQ(client.post("/v1/nothing", "{}").status, 404);
+  EXPECT_EQ(client.get("/v1/completions").status, 405);
+  EXPECT_EQ(client.post_json("/v1/completions", {{"prompt", "a"}, {"model", "other"}}).status, 404);
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(client.read().status, 415);
+}
+
+TEST_F(ServerTest, names_fields_that_it_ignores) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  Json body = greedy(1);
+  body["frobnicate"] = 1;
+  body["user"] = "me";
+  EXPECT_EQ(client.post_json("/v1/completions", body).fields.at("x-hone-ignored"), "frobnicate");
+}
+
+TEST_F(ServerTest, scores_the_prompt_that_it_echoes) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  const std::vector<infer::TokenId> ids = engine_->tokenizer().encode("Tom went home");
+  const Json body = {{"prompt", Json::array({ids})},
+                     {"echo", true},
+                     {"logprobs", 1},
+                     {"max_tokens", 1},
+                     {"temperature", 0}};
+  const Json json = client.post_json("/v1/completions", body).json();
+  const Json& parts = json["choices"][0]["logprobs"];
+  ASSERT_EQ(parts["tokens"].size(), ids.size() + 1);
+  EXPECT_TRUE(parts["token_logprobs"][0].is_null());
+  std::promise<infer::ScoreResult> scored;
+  engine_->post([&](infer::Engine& engine) { scored.set_value(engine.score(ids)); });
+  const std::vector<double> want = scored.get_future().get().logprobs;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const double got = parts["token_logprobs"][i + 1];
+    EXPECT_NEAR(got, want[i], 1e-5);
+    EXPECT_EQ(parts["top_logprobs"][i + 1][parts["tokens"][i + 1].get<std::string>()], got);
+  }
+}
+
+TEST_F(ServerTest, embeds_texts_as_numbers_and_base64) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  Json body = {{"input", {"Tom went home", "Once upon a time"}}};
+  const Json data = client.post_json("/v1/embeddings", body).json()["data"];
+  ASSERT_EQ(data.size(), 2U);
+  const auto vector = data[0]["embedding"].get<std::vector<float>>();
+  double squares = 0;
+  for (const float x : vector) squares += static_cast<double>(x) * x;
+  EXPECT_NEAR(squares, 1, 1e-5);
+  EXPECT_NE(data[0]["embedding"], data[1]["embedding"]);
+  body["encoding_format"] = "base64";
+  const std::string text = client.post_json("/v1/embeddings", body).json()["data"][0]["embedding"];
+  EXPECT_EQ(text.size(), (vector.size() * 4 + 2) / 3 * 4);
+}
+
+// The data of the server-sent events of this name.
+std::vector<Json> events_of(const std::string& body, const std::string& name) {
+  std::vector<Json> out;
+  const std::string head = "event: " + name + "\ndata: ";
+  for (std::size_t at = 0; (at = body.find(head, at)) != std::string::npos;) {
+    at += head.size();
+    out.push_back(Json::parse(body.substr(at, body.find("\n\n", at) - at)));
+  }
+  return out;
+}
+
+TEST_F(ServerTest, speaks_the_messages_api) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  Json body = {{"system",
+                {{{"type", "text"}, {"text", "x-anthropic-billing-header: 17"}},
+                 {{"type", "text"}, {"text", "Be brief."}}}},
+               {"messages", {{{"role", "user"}, {"content", "Hello"}}}},
+               {"max_tokens", 12},
+               {"temperature", 0}};
+  const Json whole = client.post_json("/v1/messages", body).json();
+  EXPECT_EQ(whole["type"], "message");
+  EXPECT_EQ(whole["stop_reason"], "max_tokens");
+  const std::string prompt = "system: Be brief.\nuser: Hello\nassistant:";
+  const Json count = client.post_json("/v1/messages/count_tokens", body).json();
+  EXPECT_EQ(count["input_tokens"], engine_->tokenizer().encode(prompt).size());
+  body["stream"] = true;
+  const std::string stream = client.post_json("/v1/messages", body).body;
+  std::string text;
+  for (const Json& one : events_of(stream, "content_block_delta")) {
+    text += one["delta"]["text"].get<std::string>();
+  }
+  EXPECT_EQ(text, whole["content"][0]["text"]);
+  EXPECT_EQ(events_of(stream, "message_delta")[0]["delta"]["stop_reason"], "max_tokens");
+  EXPECT_EQ(events_of(stream, "message_stop").size(), 1U);
+  const HttpAnswer refused = client.post_json("/v1/messages", {{"messages", 5}});
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.json()["type"], "error");
+}
+
+TEST_F(ServerTest, speaks_the_responses_api) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  Json body = {{"input", "Hello"}, {"max_output_tokens", 10}, {"temperature", 0}};
+  const Json whole = client.post_json("/v1/responses", body).json();
+  EXPECT_EQ(whole["status"], "incomplete");
+  EXPECT_EQ(whole["usage"]["output_tokens"], 10);
+  body["stream"] = true;
+  const std::string stream = client.post_json("/v1/responses", body).body;
+  std::string text;
+  for (const Json& one : events_of(stream, "response.output_text.delta")) {
+    text += one["delta"].get<std::string>();
+  }
+  EXPECT_EQ(text, whole["output"][0]["content"][0]["text"]);
+  EXPECT_EQ(events_of(stream, "response.incomplete")[0]["response"]["output"][0]["content"],
+            whole["output"][0]["content"]);
+  body["previous_response_id"] = "resp_1";
+  EXPECT_EQ(client.post_json("/v1/responses", body).status, 400);
+  EXPECT_EQ(client.post_json("/v1/responses", {{"input", Json::array()}, {"max_output_tokens", 1}})
+                .status,
+            200);
+}
+
+TEST_F(ServerTest, keeps_strangers_out) {
+  ServerOptions options;
+  options.keys = {{.name = "a", .key = "secret-key"}};
+  open(options);
+  if (!server_) return;
+  RawClient client(port());
+  EXPECT_EQ(client.get("/v1/models").status, 401);
+  EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer wrong-key!\r\n").status, 401);
+  EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secret-key\r\n").status, 200);
+  EXPECT_EQ(client.get("/v1/models", "X-Api-Key: secret-key\r\n").status, 200);
+  EXPECT_EQ(client.get("/nothing").status, 401);
+  EXPECT_EQ(client.get("/metrics").status, 401);
+  EXPECT_EQ(client.get("/readyz").status, 200);
+}
+
+TEST_F(ServerTest, refuses_other_hosts_and_origins_on_a_loopback_address) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  EXPECT_EQ(client.get("/v1/models", "Origin: http://evil.example\r\n").status, 403);
+  EXPECT_EQ(client.get("/v1/models", "Origin: null\r\n").status, 403);
+  EXPECT_EQ(client.get("/v1/models", "Origin: http://localhost:3000\r\n").status, 200);
+  client.send("GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  EXPECT_EQ(client.read().status, 403);
+}
+
+TEST_F(ServerTest, frees_a_text_whose_client_goes_away) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  Json body = greedy(400);
+  body["ignore_eos"] = true;
+  body["stream"] = true;
+  client.send(RawClient::post_text("/v1/completions", body.dump()));
+  ASSERT_TRUE(client.receive());
+  client.close();
+  EXPECT_TRUE(eventually([&] {
+    const infer::EngineStats stats = engine_->stats();
+    return stats.running == 0 && stats.cancelled + stats.succeeded == 1;
+  }));
+}
+
+TEST_F(ServerTest, says_when_too_many_wait) {
+  open({}, {.max_queue = 1, .max_sequences = 1});
+  if (!server_) return;
+  std::vector<std::unique_ptr<RawClient>> clients;
+  Json body = greedy(300);
+  body["ignore_eos"] = true;
+  for (int i = 0; i < 12; ++i) {
+    clients.push_back(std::make_unique<RawClient>(port()));
+    clients.back()->send(RawClient::post_text("/v1/completions", body.dump()));
+  }
+  int done = 0, refused = 0;
+  for (const auto& client : clients) {
+    const HttpAnswer answer = client->read();
+    done += answer.status == 200 ? 1 : 0;
+    if (answer.status != 429) continue;
+    ++refused;
+    EXPECT_EQ(answer.json()["error"]["code"], "queue_full");
+    const int seconds = std::stoi(answer.fields.at("retry-after"));
+    EXPECT_TRUE(seconds >= 1 && seconds <= 120) << seconds;
+  }
+  EXPECT_EQ(done + refused, 12);
+  EXPECT_GT(done, 0);
+  EXPECT_GT(refused, 0);
+}
+
+TEST_F(ServerTest, counts_every_text_once) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  for (int i = 0; i < 3; ++i) client.post_json("/v1/completions", greedy(3));
+  const std::string text = client.get("/metrics").body;
+  const auto value = [&](const std::string& name) {
+    const std::size_t at = text.find("\n" + name + " ");
+    return std::stod(text.substr(at + name.size() + 2));
+  };
+  EXPECT_EQ(value("hone_requests_accepted_total"), 3);
+  EXPECT_EQ(value("hone_requests_accepted_total"),
+            value("hone_requests_finished_total") + value("hone_requests_failed_total") +
+                value("hone_requests_cancelled_total") + value("hone_requests_running") +
+                value("hone_requests_waiting"));
+  EXPECT_EQ(value("hone_time_to_first_token_seconds_count"), 3);
+}
+
+TEST_F(ServerTest, turns_text_into_ids_and_back) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  const Json ids = client.post_json("/tokenize", {{"content", "Tom went home"}}).json();
+  EXPECT_EQ(ids["count"], ids["tokens"].size());
+  const Json text = client.post_json("/detokenize", {{"tokens", ids["tokens"]}}).json();
+  EXPECT_THAT(text["content"].get<std::string>(), HasSubstr("Tom went home"));
+}
+
+TEST_F(ServerTest, lets_running_texts_end_before_it_ends) {
+  open();
+  if (!server_) return;
+  RawClient client(port());
+  Json body = greedy(200);
+  body["ignore_eos"] = true;
+  client.send(RawClient::post_text("/v1/completions", body.dump()));
+  ASSERT_TRUE(eventually([&] { return engine_->stats().running == 1; }));
+  server_->stop();
+  EXPECT_EQ(client.read().json()["usage"]["completion_tokens"], 200);
+}
+
+TEST(ApiKeys, are_read_line_by_line) {
+  const test::TemporaryFolder folder;
+  const auto file = folder.path() / "keys";
+  const auto read = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    return read_api_keys(file.string());
+  };
+  const std::vector<ApiKey> keys = read("# comment\nann:secret-of-ann\n\nonly-a-key\r\n");
+  ASSERT_EQ(keys.size(), 2U);
+  EXPECT_EQ(keys[0].name, "ann");
+  EXPECT_EQ(keys[0].key, "secret-of-ann");
+  EXPECT_EQ(keys[1].key, "only-a-key");
+  EXPECT_THAT(test::error_of([&] { read("short\n"); }), HasSubstr("line 1"));
+  EXPECT_THAT(test::error_of([&] { read("same-key-1\nsame-key-1\n"); }), HasSubstr("repeats"));
+  EXPECT_THAT(test::error_of([&] { read("# none\n"); }), HasSubstr("no key"));
+}
+
+TEST(Server, needs_keys_where_other_machines_reach_it) {
+  ServerOptions options;
+  options.listener.host = "0.0.0.0";
+  EXPECT_THAT(test::error_of([&] { Server(options, {}, steady_clock()); }),
+              HasSubstr("--api-key-file"));
+}
+
+}  // namespace
+}  // namespace hone::server
