@@ -34,8 +34,9 @@ struct ServerOptions {
 // no page of another site reaches the server through the browser.
 class Server {
  public:
-  // Binds the address. Throws Error{InvalidArgument} for an address that other machines reach
-  // without keys or allow_anonymous, and Error{Io} if it cannot be had.
+  // Binds the address. The engine must have a tokenizer. Throws Error{InvalidArgument} for an
+  // address that other machines reach without keys or allow_anonymous, and Error{Io} if it cannot
+  // be had.
   Server(const ServerOptions& options, ServedModel model, const Clock& clock);
   ~Server();
   Server(const Server&) = delete;

@@ -27,7 +27,11 @@ class Generation::Sink final : public infer::EventSink {
       : generation_(std::move(generation)), choice_(choice) {}
   bool try_push(infer::Event&& event) noexcept override {
     const bool is_last = event.finished.has_value();
-    generation_->push(choice_, std::move(event));
+    try {
+      generation_->push(choice_, event);
+    } catch (const std::bad_alloc&) {
+      return false;  // the engine offers it again
+    }
     if (is_last) generation_.reset();
     return true;
   }
@@ -59,10 +63,10 @@ void Generation::start(std::vector<infer::Request> requests) {
   });
 }
 
-// On the thread of the engine. Losing an event for lack of memory fails the request.
-void Generation::push(std::size_t choice, infer::Event&& event) {
+// On the thread of the engine.
+void Generation::push(std::size_t choice, const infer::Event& event) {
   const std::scoped_lock lock(inbox_mutex_);
-  inbox_.emplace_back(choice, std::move(event));
+  inbox_.emplace_back(choice, event);
   if (!std::exchange(is_dirty_, true)) service_.add_dirty(shared_from_this());
 }
 

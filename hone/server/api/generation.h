@@ -44,7 +44,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   class Sink;
-  void push(std::size_t choice, infer::Event&& event);
+  void push(std::size_t choice, const infer::Event& event);
   void take(std::size_t choice, const infer::Event& event);
   void fail(const ApiError& error);
 

@@ -6,6 +6,7 @@
 
 #include "hone/core/check.h"
 #include "hone/server/api/api_error.h"
+#include "hone/server/api/request_fields.h"
 #include "hone/text/turn_tokens.h"
 
 namespace hone::server {
@@ -152,6 +153,9 @@ std::vector<text::TextSegment> render_prompt(const Service& service,
 std::vector<infer::TokenId> prompt_ids(const Service& service,
                                        const std::vector<text::TextSegment>& segments) {
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
+  Index bytes = 0;
+  for (const text::TextSegment& segment : segments) bytes += std::ssize(segment.text);
+  check_bytes(bytes, service, "messages");
   return text::with_bos(tokenizer, tokenizer.encode(segments));
 }
 

@@ -34,6 +34,7 @@ Prompts read_prompts(Fields& fields, std::string_view name, const Service& servi
   Prompts out;
   const auto add_text = [&](const Json& text) {
     out.texts.push_back(text.get<std::string>());
+    check_bytes(std::ssize(out.texts.back()), service, fields.path_of(name));
     out.ids.push_back(tokenizer.encode(out.texts.back(), {.parse_special = true}));
   };
   const auto add_ids = [&](const Json& ids) {

@@ -124,4 +124,15 @@ void check_context(Index prompt_tokens, const Service& service, const std::strin
   throw error;
 }
 
+void check_bytes(Index bytes, const Service& service, const std::string& param) {
+  if (bytes <= service.most_bytes()) return;
+  const Index context = service.engine().info().context;
+  ApiError error(400,
+                 concat("context_length_exceeded: the prompt of ", bytes,
+                        " bytes exceeds the available context size of ", context, " tokens."),
+                 param, "context_length_exceeded");
+  error.details = {{"n_ctx", context}};
+  throw error;
+}
+
 }  // namespace hone::server

@@ -25,4 +25,7 @@ void read_response_format(Fields& fields, infer::Request& request);
 // unless so many tokens and one more fit into the context. `param` names the prompt.
 void check_context(Index prompt_tokens, const Service& service, const std::string& param);
 
+// The same for a text that has not been encoded, if its bytes say that it cannot fit.
+void check_bytes(Index bytes, const Service& service, const std::string& param);
+
 }  // namespace hone::server

@@ -13,7 +13,7 @@
 namespace hone::server {
 namespace {
 
-constexpr int kWorkers = 2;
+constexpr int kReaders = 2;
 constexpr double kMostRetryS = 120;  // clients do not wait longer than that
 
 }  // namespace
@@ -60,7 +60,15 @@ Service::Service(ServedModel model, const Clock& clock)
     : model_(std::move(model)),
       clock_(clock),
       fingerprint_(concat("hone-", model_.engine->info().isa, "-", model_.id)),
-      workers_(kWorkers) {}
+      writer_(1),
+      workers_(kReaders) {
+  const text::Tokenizer& tokenizer = model_.engine->tokenizer();
+  std::size_t longest = 1;
+  for (text::TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max({longest, tokenizer.piece_bytes(id).size(), tokenizer.piece(id).size()});
+  }
+  most_bytes_ = static_cast<Index>(longest) * model_.engine->info().context;
+}
 
 void Service::add_dirty(std::shared_ptr<Generation> generation) {
   const std::scoped_lock lock(mutex_);
@@ -74,7 +82,7 @@ void Service::on_step_end() {
     dirty.swap(dirty_);
   }
   for (std::shared_ptr<Generation>& generation : dirty) {
-    workers_.post([generation = std::move(generation)] { generation->drain(); });
+    writer_.post([generation = std::move(generation)] { generation->drain(); });
   }
 }
 

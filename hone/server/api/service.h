@@ -26,7 +26,7 @@ struct ServedModel {
   std::int64_t created = 0;                                   // seconds since 1970
 };
 
-// Threads that run jobs in their order: parsing, templates, tokenizing, writing answers.
+// Threads that run jobs in their order.
 class Workers {
  public:
   explicit Workers(int threads);
@@ -58,8 +58,12 @@ class Service {
   const ServedModel& model() const { return model_; }
   const Clock& clock() const { return clock_; }
   ServerMetrics& metrics() { return metrics_; }
+  // Threads that read requests: JSON, templates, tokenizing. Writing answers has its own, so that a
+  // long prompt does not hold up streams.
   Workers& workers() { return workers_; }
   std::string fingerprint() const { return fingerprint_; }
+  // No text of more bytes fits into the context.
+  Index most_bytes() const { return most_bytes_; }
 
   // Generations with new events; the engine's thread adds them, and hands them to the workers at
   // the end of each step.
@@ -77,10 +81,11 @@ class Service {
   const Clock& clock_;
   ServerMetrics metrics_;
   std::string fingerprint_;
+  Index most_bytes_ = 0;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Generation>> dirty_;
   std::vector<std::weak_ptr<Generation>> open_;
-  Workers workers_;  // ends first
+  Workers writer_, workers_;  // end first
 };
 
 }  // namespace hone::server
