@@ -41,8 +41,6 @@ class Chat {
                        const std::stop_token& stop = {});
   // Forgets all messages but the system's.
   void clear();
-  const Json& messages() const { return messages_; }
-  const infer::Engine& engine() const { return *engine_; }
 
  private:
   ChatOptions options_;

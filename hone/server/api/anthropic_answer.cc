@@ -47,9 +47,7 @@ bool AnthropicAnswer::send(std::string_view event, Json data) {
 
 bool AnthropicAnswer::begin() {
   if (std::exchange(has_begun_, true)) return true;
-  HttpFields fields{{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}};
-  if (!ignored_.empty()) fields.add("X-Hone-Ignored", ignored_);
-  exchange_->begin_stream("text/event-stream", fields);
+  begin_events(*exchange_, ignored_);
   send("message_start", {{"message", message()}});
   return send("content_block_start",
               {{"index", 0}, {"content_block", {{"type", "text"}, {"text", ""}}}});
@@ -84,9 +82,7 @@ bool AnthropicAnswer::on_event(std::size_t /*choice*/, const infer::Event& event
 
 void AnthropicAnswer::on_end() {
   if (!streams_) {
-    HttpResponse response{.body = json_text(message()) + "\n"};
-    if (!ignored_.empty()) response.fields.add("X-Hone-Ignored", ignored_);
-    return exchange_->respond(response);
+    return respond_json(*exchange_, message(), ignored_);
   }
   begin();
   send("content_block_stop", {{"index", 0}});

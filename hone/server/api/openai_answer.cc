@@ -84,9 +84,7 @@ Json OpenAiAnswer::head(std::string_view object) const {
 
 void OpenAiAnswer::begin_stream() {
   if (std::exchange(has_begun_, true)) return;
-  HttpFields fields{{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}};
-  if (!options_.ignored.empty()) fields.add("X-Hone-Ignored", options_.ignored);
-  exchange_->begin_stream("text/event-stream", fields);
+  begin_events(*exchange_, options_.ignored);
 }
 
 bool OpenAiAnswer::send(const Json& json) {
@@ -215,9 +213,7 @@ void OpenAiAnswer::on_end() {
   out["choices"] = Json::array();
   for (std::size_t i = 0; i < choices_.size(); ++i) out["choices"].push_back(whole_choice(i));
   out["usage"] = usage();
-  HttpResponse response{.body = json_text(out) + "\n"};
-  if (!options_.ignored.empty()) response.fields.add("X-Hone-Ignored", options_.ignored);
-  exchange_->respond(response);
+  respond_json(*exchange_, out, options_.ignored);
 }
 
 void OpenAiAnswer::on_error(const ApiError& error) {

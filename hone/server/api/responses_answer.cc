@@ -73,9 +73,7 @@ bool ResponsesAnswer::send(std::string_view type, const Json& data) {
 
 bool ResponsesAnswer::begin() {
   if (std::exchange(has_begun_, true)) return true;
-  HttpFields fields{{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}};
-  if (!ignored_.empty()) fields.add("X-Hone-Ignored", ignored_);
-  exchange_->begin_stream("text/event-stream", fields);
+  begin_events(*exchange_, ignored_);
   send("response.created", {{"response", response()}});
   send("response.in_progress", {{"response", response()}});
   send("response.output_item.added", {{"output_index", 0}, {"item", item("in_progress")}});
@@ -101,9 +99,7 @@ bool ResponsesAnswer::on_event(std::size_t /*choice*/, const infer::Event& event
 
 void ResponsesAnswer::on_end() {
   if (!streams_) {
-    HttpResponse answer{.body = json_text(response()) + "\n"};
-    if (!ignored_.empty()) answer.fields.add("X-Hone-Ignored", ignored_);
-    return exchange_->respond(answer);
+    return respond_json(*exchange_, response(), ignored_);
   }
   begin();
   Json done = place();

@@ -19,10 +19,6 @@ namespace {
 
 using ExchangePtr = std::shared_ptr<Exchange>;
 
-void respond(const ExchangePtr& exchange, const Json& json) {
-  exchange->respond({.body = json_text(json) + "\n"});
-}
-
 Json parse_body(const ExchangePtr& exchange) {
   return parse_json(exchange->request().body, "the body");
 }
@@ -48,23 +44,24 @@ Json model_json(const Service& service) {
 
 void get_models(Service& service, const ExchangePtr& exchange, std::uint64_t) {
   const Json model = model_json(service);
-  respond(exchange,
-          {{"object", "list"}, {"data", Json::array({model})}, {"models", Json::array({model})}});
+  respond_json(
+      *exchange,
+      {{"object", "list"}, {"data", Json::array({model})}, {"models", Json::array({model})}});
 }
 
 void get_props(Service& service, const ExchangePtr& exchange, std::uint64_t) {
   const infer::ModelInfo& info = service.engine().info();
-  respond(exchange, {{"default_generation_settings", {{"n_ctx", info.context}}},
-                     {"model_path", service.model().id},
-                     {"n_ctx", info.context},
-                     {"has_chat_template", service.model().chat_template != nullptr}});
+  respond_json(*exchange, {{"default_generation_settings", {{"n_ctx", info.context}}},
+                           {"model_path", service.model().id},
+                           {"n_ctx", info.context},
+                           {"has_chat_template", service.model().chat_template != nullptr}});
 }
 
 void get_tokenizer_info(Service& service, const ExchangePtr& exchange, std::uint64_t) {
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
   Json json = {{"tokenizer_class", tokenizer.kind()}, {"vocab_size", tokenizer.vocab_size()}};
   for (const auto& [name, piece] : text::special_token_names(tokenizer)) json[name] = piece;
-  respond(exchange, json);
+  respond_json(*exchange, json);
 }
 
 // Takes the text as `prompt` or `content`, as the servers do that clients know.
@@ -93,7 +90,7 @@ void post_tokenize(Service& service, const ExchangePtr& exchange, std::uint64_t)
   Json out = {
       {"tokens", ids}, {"count", ids.size()}, {"max_model_len", service.engine().info().context}};
   if (!pieces.empty()) out["pieces"] = std::move(pieces);
-  respond(exchange, out);
+  respond_json(*exchange, out);
 }
 
 void post_detokenize(Service& service, const ExchangePtr& exchange, std::uint64_t) {
@@ -110,7 +107,7 @@ void post_detokenize(Service& service, const ExchangePtr& exchange, std::uint64_
     ids.push_back(id.get<infer::TokenId>());
   }
   const std::string text = tokenizer.decode(ids, /*keep_special=*/true);
-  respond(exchange, {{"prompt", text}, {"content", text}});
+  respond_json(*exchange, {{"prompt", text}, {"content", text}});
 }
 
 void post_apply_template(Service& service, const ExchangePtr& exchange, std::uint64_t) {
@@ -124,7 +121,7 @@ void post_apply_template(Service& service, const ExchangePtr& exchange, std::uin
     conversation.variables = *variables;
   }
   conversation.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
-  respond(exchange, {{"prompt", text::joined_text(render_prompt(service, conversation))}});
+  respond_json(*exchange, {{"prompt", text::joined_text(render_prompt(service, conversation))}});
 }
 
 constexpr std::array<Route, 12> kRoutes = {

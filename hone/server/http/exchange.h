@@ -38,7 +38,8 @@ class Exchange {
   void on_close(std::function<void()> callback);
   bool is_closed() const;
 
-  // For the connection. `wake` is called whenever there are new bytes or the answer is complete.
+  // The connection calls the functions below. `wake` is called whenever there are new bytes or the
+  // answer is complete.
   void set_wake(std::function<void()> wake);
   std::string take();  // the bytes to send now
   bool is_complete() const;
