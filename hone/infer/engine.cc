@@ -25,7 +25,8 @@ RunnerOptions runner_options(const EngineOptions& options, Index rows) {
       .weights = options.weights};
 }
 
-std::shared_ptr<const grammar::JsonSchema> compile_schema(const Request& request) {
+std::shared_ptr<const grammar::JsonSchema> grammar_of(const Request& request) {
+  if (request.json_schema.empty()) return request.grammar;
   std::vector<std::string> ignored;  // whoever wants to know calls check_schema()
   return grammar::JsonSchema::compile(request.json_schema,
                                       request.ignores_unsupported_schema ? &ignored : nullptr);
@@ -61,6 +62,12 @@ Index draft_rows(const LoopOptions& loop) {
   return std::max(loop_rows(loop), 2 * loop.max_sequences);
 }
 
+// The options of a loop that runs beside the weights of `runner`.
+LoopOptions beside_weights(LoopOptions loop, const ModelRunner& runner) {
+  if (runner.weights().packed != nullptr) loop.mapped_bytes = runner.weight_bytes();
+  return loop;
+}
+
 }  // namespace
 
 struct Engine::State {
@@ -70,7 +77,7 @@ struct Engine::State {
         loop_settings(loop_options(options(), header.context())),
         runner(file(), runner_options(options(), loop_rows(loop_settings)), *options().executor),
         draft_model(load_draft_model()),
-        loop(loop_settings, runner, header.tokenizer_.get(),
+        loop(beside_weights(loop_settings, runner), runner, header.tokenizer_.get(),
              stop_ids(file().architecture(), header.tokenizer_.get()), *options().executor, clock,
              make_drafts()) {
     info.architecture = file().architecture();
@@ -145,19 +152,34 @@ bool Engine::has_tokenizer() const { return state_->header.has_tokenizer(); }
 const text::Tokenizer& Engine::tokenizer() const { return state_->header.tokenizer(); }
 
 RequestId Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
-  HONE_REQUIRE(sink != nullptr, "submit", "The request has no sink.");
+  std::vector<Request> one;
+  one.push_back(std::move(request));
+  return submit(std::move(one), {std::move(sink)}).front();
+}
+
+std::vector<RequestId> Engine::submit(std::vector<Request> requests,
+                                      const std::vector<std::shared_ptr<EventSink>>& sinks) {
+  HONE_CHECK(!requests.empty() && requests.size() == sinks.size(), "submit",
+             "requests, each with a sink", concat(requests.size(), " with ", sinks.size()));
   const ModelInfo& model = info();
-  validate(request, {.vocab_size = model.architecture.vocab_size,
-                     .context = model.context,
-                     .is_cache_short = model.context < model.wanted_context,
-                     .has_tokenizer = has_tokenizer()});
-  if (has_tokenizer()) add_control_stops(request, tokenizer());
-  std::shared_ptr<const grammar::JsonSchema> schema;
-  if (!request.json_schema.empty()) schema = compile_schema(request);
-  return state_->loop.queue().push({.request = std::move(request),
-                                    .schema = std::move(schema),
-                                    .sink = std::move(sink),
-                                    .submitted_ns = state_->clock.now_ns()});
+  std::vector<QueuedRequest> queued;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Request& request = requests[i];
+    HONE_REQUIRE(sinks[i] != nullptr, "submit", "The request has no sink.");
+    HONE_REQUIRE(request.salt == requests[0].salt, "submit",
+                 "The requests are of several tenants.");
+    validate(request, {.vocab_size = model.architecture.vocab_size,
+                       .context = model.context,
+                       .is_cache_short = model.context < model.wanted_context,
+                       .has_tokenizer = has_tokenizer()});
+    if (has_tokenizer()) add_control_stops(request, tokenizer());
+    std::shared_ptr<const grammar::JsonSchema> grammar = grammar_of(request);
+    queued.push_back({.request = std::move(request),
+                      .grammar = std::move(grammar),
+                      .sink = sinks[i],
+                      .submitted_ns = state_->clock.now_ns()});
+  }
+  return state_->loop.queue().push(std::move(queued));
 }
 
 Result Engine::generate(Request request, const std::function<void(const Event&)>& on_event,

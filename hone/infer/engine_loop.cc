@@ -30,7 +30,7 @@ SchedulerOptions scheduler_options(const LoopOptions& options, std::span<const L
   Index kv_bytes = options.kv_bytes;
   if (kv_bytes == 0) {
     kv_bytes = fitting_kv_bytes(groups, options.context, loop_rows(options), options.max_sequences,
-                                options.available_bytes() / 2);
+                                options.free_bytes() / 2);
   }
   return {.groups = {groups.begin(), groups.end()},
           .kv_bytes = kv_bytes,
@@ -96,7 +96,7 @@ LoopOptions loop_options(const EngineOptions& options, Index context) {
 
 void check_kv_budget(const LoopOptions& options, std::span<const LayerGroup> groups) {
   if (options.kv_bytes == 0) return;
-  const Index available = options.available_bytes();
+  const Index available = options.free_bytes();
   const Index least =
       kv_peak_bytes(groups, std::min<Index>(options.context, 2), loop_rows(options));
   HONE_CHECK(options.kv_bytes <= available, "KV cache",
@@ -120,7 +120,8 @@ EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
       queue_(options.max_queue, options.max_tenant_requests),
       on_progress_(options.on_progress),
       on_step_end_(options.on_step_end),
-      available_bytes_(options.available_bytes) {
+      available_bytes_(options.available_bytes),
+      mapped_bytes_(options.mapped_bytes) {
   if (drafts) speculator_ = std::make_unique<Speculator>(std::move(drafts), runner.vocab_size());
 }
 
@@ -163,7 +164,7 @@ void EngineLoop::return_pages(bool is_idle) {
   Index reserve = is_idle ? kIdlePages : 2 * kIdlePages;
   if (const auto now = clock_.now_ns(); now >= next_memory_check_ns_) {
     next_memory_check_ns_ = now + kMemoryCheckNs;
-    if (available_bytes_() < std::min(pool.budget_bytes() / 8, kScarceBytes)) {
+    if (available_bytes_() - mapped_bytes_ < std::min(pool.budget_bytes() / 8, kScarceBytes)) {
       scheduler_.shrink_cache(pool.cached_bytes() / 2);
       reserve = 0;
     }
@@ -245,7 +246,8 @@ void EngineLoop::admit(QueuedRequest queued) {
                         .first_output = std::ssize(request.tokens) - 1,
                         .priority = request.priority,
                         .salt = request.salt,
-                        .room = kUnbounded};
+                        .room = kUnbounded,
+                        .fork_of = queued.fork_of};
   auto vocabulary = vocabulary_of(queued);
   Live& live = live_[id];
   live.sequence = std::make_unique<Sequence>(std::move(queued), tokenizer_, stop_ids_,
@@ -261,7 +263,7 @@ void EngineLoop::admit(QueuedRequest queued) {
 
 std::shared_ptr<const grammar::TokenVocabulary> EngineLoop::vocabulary_of(
     const QueuedRequest& request) {
-  if (request.schema == nullptr) return nullptr;
+  if (request.grammar == nullptr) return nullptr;
   if (vocabulary_ == nullptr) {
     HONE_TRACE_ZONE("prepare vocabulary", {"tokens", runner_.vocab_size()});
     vocabulary_ = std::make_shared<const grammar::TokenVocabulary>(
@@ -515,6 +517,7 @@ void EngineLoop::report() {
   stats.preemptions = counters.preemptions;
   stats.cached_tokens = counters.cached_tokens;
   stats.started_tokens = counters.started_tokens;
+  stats.evictions = counters.evictions;
   stats.parked = counters.parked;
   stats.kv_budget_bytes = scheduler_.pool().budget_bytes();
   stats.kv_used_bytes = scheduler_.pool().used_bytes();

@@ -38,6 +38,10 @@ struct LoopOptions {
   std::function<void()> on_step_end = {};
   // Bytes of memory that the process can still allocate.
   Index (*available_bytes)() = available_memory_bytes;
+  // Bytes of weights in mapped files: the system calls their memory available, but a step that does
+  // not find them there reads them from the disk.
+  Index mapped_bytes = 0;
+  Index free_bytes() const { return std::max<Index>(0, available_bytes() - mapped_bytes); }
 };
 // The options of a loop over texts of at most `context` tokens.
 LoopOptions loop_options(const EngineOptions& options, Index context);
@@ -152,6 +156,7 @@ class EngineLoop {
   std::function<void(Index tokens)> on_progress_;
   std::function<void()> on_step_end_;
   Index (*available_bytes_)();
+  const Index mapped_bytes_;
   std::int64_t next_memory_check_ns_ = 0;
   bool in_step_ = false;
 };

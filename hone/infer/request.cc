@@ -28,10 +28,10 @@ void check_stops(const Request& request, bool has_tokenizer) {
 void check_ends(const Request& request, bool has_tokenizer) {
   HONE_REQUIRE(has_tokenizer, "JSON schema",
                "A schema needs a tokenizer, and this model has none.");
-  HONE_REQUIRE(!request.ignore_eos && request.stop.empty() && request.min_tokens == 0,
-               "JSON schema",
-               "The schema says where the text ends, so that stop strings, ignoring stop tokens and"
-               " a minimum of tokens are excluded.");
+  HONE_REQUIRE(!request.ignore_eos, "JSON schema",
+               "The schema says where the text ends, so that stop tokens cannot be ignored.");
+  HONE_REQUIRE(request.json_schema.empty() || request.grammar == nullptr, "JSON schema",
+               "A schema and a format exclude each other.");
 }
 
 }  // namespace
@@ -84,7 +84,10 @@ void validate(const Request& request, const RequestLimits& limits) {
              concat("0 to ", kMaxDraftDepth, " in a round"), depth);
   const bool is_timeout = request.timeout_s >= 0 && request.timeout_s <= 1e9;  // false for NaN
   HONE_CHECK(is_timeout, "timeout", "0 to 1e9 seconds", request.timeout_s);
-  if (!request.json_schema.empty()) check_ends(request, limits.has_tokenizer);
+  check_ids(request.visible_ids, limits.vocab_size, "visible_ids");
+  if (!request.json_schema.empty() || request.grammar != nullptr) {
+    check_ends(request, limits.has_tokenizer);
+  }
   validate(request.sampling, limits.vocab_size);
 }
 

@@ -17,6 +17,10 @@
 
 namespace hone::infer {
 
+namespace grammar {
+class JsonSchema;
+}
+
 using text::TokenId;
 
 struct LogitBias {
@@ -82,11 +86,15 @@ struct Request {
   Index min_tokens = 0;             // stop tokens are masked until then
   Index logprobs = 0;               // number of alternatives reported with each token, 0…20
   // The text of a JSON schema (docs/structured-output.md); empty for none. The output then is JSON
-  // that satisfies it, or the beginning of such a text if it ends by length or context. Excludes
-  // `stop`, `ignore_eos` and `min_tokens` above 0, and needs a tokenizer.
+  // that satisfies it, or the beginning of such a text if it ends by length, context or `stop`.
+  // Excludes `ignore_eos` and `grammar`, and needs a tokenizer. `min_tokens` has no effect.
   std::string json_schema{};
   // Whether keywords of the schema that cannot be enforced are ignored instead of refused.
   bool ignores_unsupported_schema = false;
+  // A format that the output has (hone/infer/output_format.h), under the same conditions.
+  std::shared_ptr<const grammar::JsonSchema> grammar{};
+  // Control tokens that are spelled in the text. The others add nothing to it.
+  std::vector<TokenId> visible_ids{};
   SpecParams spec{};  // for engines with drafts
   // Classes of higher priority run first. A request rises by one class for every 10 s that it
   // waits, so that none waits forever.

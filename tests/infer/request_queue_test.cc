@@ -60,6 +60,32 @@ TEST(RequestQueue, refuses_at_its_bound_until_a_request_runs) {
   EXPECT_FALSE(refused());
 }
 
+TEST(RequestQueue, several_requests_are_accepted_together_or_not_at_all) {
+  RequestQueue queue(4);
+  queue.push(with_prompt(1));
+  const auto group = [](std::initializer_list<TokenId> prompts) {
+    std::vector<QueuedRequest> out;
+    for (const TokenId token : prompts) out.push_back(with_prompt(token));
+    return out;
+  };
+  EXPECT_THROW(queue.push(group({2, 2, 2, 2})), RefusedError);
+  EXPECT_EQ(queue.stats().submitted, 1);
+  const std::vector<RequestId> ids = queue.push(group({2, 3, 2}));
+  const std::vector<QueuedRequest> taken = queue.take();
+  ASSERT_EQ(taken.size(), 4u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(taken[i + 1].id, ids[i]);
+  EXPECT_EQ(taken[1].fork_of, std::nullopt);
+  EXPECT_EQ(taken[2].fork_of, std::nullopt);
+  EXPECT_EQ(taken[3].fork_of, ids[0]);
+  // More than could ever wait is no matter of coming again.
+  try {
+    queue.push(group({1, 2, 3, 4, 5}));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+  }
+}
+
 TEST(RequestQueue, every_request_is_counted_in_one_state) {
   RequestQueue queue(10);
   for (int i = 0; i < 7; ++i) queue.push(with_prompt(1));

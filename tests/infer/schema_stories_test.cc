@@ -98,11 +98,25 @@ TEST(SchemaStories, requests_that_cannot_be_kept_are_refused_at_submit) {
     change(request);
     return hone::test::error_of([&] { run_request(*engine, request); });
   };
-  EXPECT_THAT(problem([](Request& r) { r.json_schema = R"({"pattern":"a"})"; }),
-              HasSubstr("\"pattern\" cannot be enforced"));
+  EXPECT_THAT(problem([](Request& r) { r.json_schema = R"({"not":{}})"; }),
+              HasSubstr("\"not\" cannot be enforced"));
   EXPECT_THAT(problem([](Request& r) { r.json_schema = "{"; }), HasSubstr("not valid JSON"));
-  EXPECT_THAT(problem([](Request& r) { r.ignore_eos = true; }), HasSubstr("excluded"));
-  EXPECT_THAT(problem([](Request& r) { r.stop = {"}"}; }), HasSubstr("excluded"));
+  EXPECT_THAT(problem([](Request& r) { r.ignore_eos = true; }), HasSubstr("cannot be ignored"));
+}
+
+TEST(SchemaStories, a_stop_string_ends_the_text_and_a_minimum_of_tokens_does_not_hold_it_open) {
+  HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
+  const auto engine = open_stories(model);
+  Request request = card_request(*engine, 3);
+  const auto whole = run_request(*engine, request);
+  ASSERT_EQ(whole->last().cause->kind, StopCause::Kind::Schema);
+  request.min_tokens = request.max_tokens;
+  EXPECT_EQ(run_request(*engine, request)->text, whole->text);
+  request.min_tokens = 0;
+  request.stop = {":"};
+  const auto cut = run_request(*engine, request);
+  EXPECT_EQ(cut->last().cause->kind, StopCause::Kind::String);
+  EXPECT_EQ(cut->text, whole->text.substr(0, whole->text.find(':')));
 }
 
 }  // namespace

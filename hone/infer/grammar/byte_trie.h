@@ -23,6 +23,7 @@ class ByteTrie {
   std::uint32_t begin(std::uint32_t node) const { return nodes_[node].begin; }
   std::uint32_t end(std::uint32_t node) const { return nodes_[node].end; }
   bool empty() const { return nodes_.empty(); }
+  std::size_t memory_bytes() const { return nodes_.size() * sizeof(Node); }
 
  private:
   struct Node {

@@ -153,7 +153,8 @@ std::optional<Index> to_count(const Decimal& value) {
 }
 
 bool NumberRange::contains(const Decimal& value) const {
-  if (integer && !value.is_integer()) return false;
+  const std::int64_t digits = static_cast<std::int64_t>(value.digits.size()) - value.point;
+  if (fraction_digits < kFractionDigits && digits > fraction_digits) return false;
   if (low) {
     const auto order = compare(value, *low);
     if (order < 0 || (order == 0 && low_exclusive)) return false;
@@ -165,8 +166,42 @@ bool NumberRange::contains(const Decimal& value) const {
   return true;
 }
 
+std::optional<std::vector<Decimal>> multiples(const NumberRange& range, const Decimal& of,
+                                              std::size_t most) {
+  if (!range.low || !range.high) return std::nullopt;
+  // All in units of 10^-scale.
+  const auto scale_of = [](const Decimal& value) {
+    return static_cast<std::int64_t>(value.digits.size()) - value.point;
+  };
+  const std::int64_t scale =
+      std::max({std::int64_t{0}, scale_of(of), scale_of(*range.low), scale_of(*range.high)});
+  const auto scaled = [scale](const Decimal& value) -> std::optional<std::int64_t> {
+    constexpr std::int64_t kMostDigits = 17;
+    if (value.point + scale > kMostDigits) return std::nullopt;
+    std::int64_t out = 0;
+    for (std::int64_t i = 0; i < value.point + scale; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      out = out * 10 + (at < value.digits.size() ? value.digits[at] - '0' : 0);
+    }
+    return value.negative ? -out : out;
+  };
+  const auto low = scaled(*range.low), high = scaled(*range.high), step = scaled(of);
+  if (!low || !high || !step || *step <= 0) return std::nullopt;
+  std::vector<Decimal> out;
+  std::int64_t value = *low / *step * *step;
+  if (value < *low) value += *step;
+  for (std::size_t tried = 0; value <= *high; value += *step, ++tried) {
+    if (tried > 100 * most) return std::nullopt;
+    const Decimal number = parse_decimal(concat(value, "e", -scale));
+    if (!range.contains(number)) continue;
+    if (out.size() == most) return std::nullopt;
+    out.push_back(number);
+  }
+  return out;
+}
+
 NumberRange intersect(NumberRange a, const NumberRange& b) {
-  a.integer = a.integer || b.integer;
+  a.fraction_digits = std::min(a.fraction_digits, b.fraction_digits);
   if (b.low) {
     const auto order = a.low ? compare(*b.low, *a.low) : std::strong_ordering::greater;
     a.low_exclusive = order > 0   ? b.low_exclusive
@@ -186,7 +221,7 @@ NumberRange intersect(NumberRange a, const NumberRange& b) {
 
 MagnitudeRange magnitudes(const NumberRange& range, bool negative) {
   MagnitudeRange result;
-  result.fraction_digits = range.integer ? 0 : kFractionDigits;
+  result.fraction_digits = range.fraction_digits;
   // A negative number's magnitude has the bounds in exchanged roles.
   const auto& near = negative ? range.high : range.low;
   const auto& far = negative ? range.low : range.high;

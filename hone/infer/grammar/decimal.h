@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "hone/core/index.h"
 
@@ -36,9 +37,12 @@ std::string spell(const Decimal& value);
 // The value as an Index, if it is an integer of at most 2^31 - 1 in magnitude.
 std::optional<Index> to_count(const Decimal& value);
 
+// Generated numbers have at most this many digits before and after the point.
+inline constexpr int kIntegerDigits = 32, kFractionDigits = 32;
+
 // Numbers that satisfy a schema.
 struct NumberRange {
-  bool integer = false;
+  int fraction_digits = kFractionDigits;  // at most, after the point; 0: integers
   std::optional<Decimal> low{}, high{};
   bool low_exclusive = false, high_exclusive = false;
 
@@ -46,10 +50,12 @@ struct NumberRange {
   friend bool operator==(const NumberRange&, const NumberRange&) = default;
 };
 
-NumberRange intersect(NumberRange a, const NumberRange& b);
+// The numbers of a range that are multiples of a number above 0, if there are at most `most`;
+// nullopt if there are more, or if the range has no bounds.
+std::optional<std::vector<Decimal>> multiples(const NumberRange& range, const Decimal& of,
+                                              std::size_t most);
 
-// Generated numbers have at most this many digits before and after the point.
-inline constexpr int kIntegerDigits = 32, kFractionDigits = 32;
+NumberRange intersect(NumberRange a, const NumberRange& b);
 
 // A bound of generated magnitudes: `whole` digits before the point without leading zeros (at least
 // one), then all digits of the fraction.
@@ -67,8 +73,7 @@ struct MagnitudeRange {
 };
 
 // The magnitudes of the numbers in the range that can be spelled with at most kIntegerDigits digits
-// before the point and kFractionDigits digits after it (none if `range.integer`). Zero has only the
-// positive sign.
+// before the point and range.fraction_digits after it. Zero has only the positive sign.
 MagnitudeRange magnitudes(const NumberRange& range, bool negative);
 
 }  // namespace hone::infer::grammar

@@ -2,8 +2,10 @@
 #include "hone/infer/grammar/json_schema.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <numeric>
-#include <unordered_map>
+#include <utility>
 
 #include "hone/core/check.h"
 #include "hone/infer/grammar/schema_reader.h"
@@ -20,6 +22,11 @@ std::uint64_t hash_name(std::string_view spelled) {
   return hash;
 }
 
+void check_height(const ValueRule& root, std::string_view label) {
+  HONE_REQUIRE(root.height <= kMaxContainers, "JSON schema",
+               concat(label, label.empty() ? "" : ": ", "No value satisfies the schema."));
+}
+
 }  // namespace
 
 // Turns resolved rules into tables, from the root to everything that it reaches.
@@ -27,20 +34,23 @@ class JsonSchema::Builder {
  public:
   explicit Builder(SchemaRules& rules) : source_(rules) {}
 
-  JsonSchema build(RuleId root) {
-    result_.root_ = table_of(root);
+  // The table of a rule, which build() makes.
+  RuleId table_of(RuleId rule);
+
+  JsonSchema build() {
     for (std::size_t i = 0; i < found_.size(); ++i) build_rule(static_cast<RuleId>(i));
+    source_.check_exclusive();
     find_heights();
     return std::move(result_);
   }
 
  private:
-  RuleId table_of(RuleId rule) {
-    const auto [found, added] = tables_.emplace(rule, static_cast<RuleId>(found_.size()));
-    if (added) found_.push_back(rule);
-    return found->second;
-  }
   void build_rule(RuleId table);
+  [[noreturn]] void refuse_parts(RuleId rule) const {
+    refuse_schema(source_.pointer(rule), concat("The keyword \"anyOf\" has more than ", kMaxParts,
+                                                " different alternatives of one type."));
+  }
+  void build_text(const TextShape& text, const std::string& pointer, ValueRule& built);
   std::uint32_t build_array(const ArrayShape& shape);
   std::uint32_t build_object(const ObjectShape& shape);
   void index_names(ObjectPart& part);
@@ -51,15 +61,22 @@ class JsonSchema::Builder {
 
   SchemaRules& source_;
   JsonSchema result_;
-  std::unordered_map<RuleId, RuleId> tables_;
-  std::vector<RuleId> found_;  // rules of the source by table
+  std::map<std::vector<std::uint32_t>, RuleId> tables_;  // by shapes: equal rules share one
+  std::vector<RuleId> found_;                            // rules of the source by table
 };
+
+RuleId JsonSchema::Builder::table_of(RuleId rule) {
+  const auto [found, added] =
+      tables_.emplace(source_.resolve(rule), static_cast<RuleId>(found_.size()));
+  if (added) found_.push_back(rule);
+  return found->second;
+}
 
 void JsonSchema::Builder::build_rule(RuleId table) {
   const RuleId rule = found_[table];
   ValueRule built;
   std::vector<std::string> literals;
-  std::vector<CountRange> texts;
+  std::vector<TextShape> texts;
   std::vector<NumberRange> numbers;
   for (const std::uint32_t index : source_.resolve(rule)) {
     const Shape& shape = source_.shape(index);
@@ -67,17 +84,21 @@ void JsonSchema::Builder::build_rule(RuleId table) {
       source_.count_bytes(literal->text.size(), source_.pointer(rule));
       literals.push_back(literal->text);
     }
-    if (shape.text && shape.text->low <= shape.text->high) texts.push_back(*shape.text);
+    if (shape.text && shape.text->count.low <= shape.text->count.high) {
+      texts.push_back(*shape.text);
+    }
     if (shape.number) numbers.push_back(*shape.number);
     if (shape.array && shape.array->count.low <= shape.array->count.high) {
       built.arrays.push_back(build_array(*shape.array));
     }
     if (shape.object) built.objects.push_back(build_object(*shape.object));
   }
-  for (const CountRange& range : texts) {
-    if (std::ranges::find(texts, range) != texts.begin() + (&range - texts.data())) continue;
-    built.texts.push_back(static_cast<std::uint32_t>(result_.texts_.size()));
-    result_.texts_.push_back(range);
+  if (texts.size() > kMaxParts * kMaxParts) refuse_parts(rule);
+  for (const TextShape& text : texts) {
+    if (built.patterns.size() > kMaxParts) refuse_parts(rule);
+    if (std::ranges::find(texts, text) == texts.begin() + (&text - texts.data())) {
+      build_text(text, source_.pointer(rule), built);
+    }
   }
   for (const NumberRange& range : numbers) {
     if (std::ranges::find(numbers, range) != numbers.begin() + (&range - numbers.data())) continue;
@@ -86,17 +107,39 @@ void JsonSchema::Builder::build_rule(RuleId table) {
     built.numbers.push_back(static_cast<std::uint32_t>(result_.numbers_.size()));
     result_.numbers_.push_back(std::move(part));
   }
-  for (const auto* parts : {&built.texts, &built.numbers, &built.arrays, &built.objects}) {
+  for (const auto* parts :
+       {&built.texts, &built.patterns, &built.numbers, &built.arrays, &built.objects}) {
     if (parts->size() <= kMaxParts) continue;
-    refuse_schema(source_.pointer(rule), concat("The keyword \"anyOf\" has more than ", kMaxParts,
-                                                " different alternatives of one type."));
+    refuse_parts(rule);
   }
   std::ranges::sort(literals);
   literals.erase(std::unique(literals.begin(), literals.end()), literals.end());
   built.literals = ByteTrie(literals);
-  if (!literals.empty() || !built.texts.empty() || !built.numbers.empty()) built.height = 0;
+  const bool has_simple = !literals.empty() || !built.texts.empty() || !built.patterns.empty() ||
+                          !built.numbers.empty();
+  if (has_simple) built.height = 0;
   result_.rules_.resize(std::max<std::size_t>(result_.rules_.size(), table + 1));
   result_.rules_[table] = std::move(built);
+}
+
+void JsonSchema::Builder::build_text(const TextShape& text, const std::string& pointer,
+                                     ValueRule& built) {
+  if (text.patterns.empty()) {
+    built.texts.push_back(static_cast<std::uint32_t>(result_.texts_.size()));
+    result_.texts_.push_back(text.count);
+    return;
+  }
+  Automaton all = *text.patterns.front();
+  for (std::size_t i = 1; i < text.patterns.size(); ++i) {
+    all = Automaton::intersect(all, *text.patterns[i], pointer, source_.patterns());
+  }
+  if (text.count.low > 0) all = all.at_least(text.count.low, pointer, source_.patterns());
+  if (all.is_empty()) return;
+  PatternPart part{.automaton = std::move(all), .missing = {}, .most = text.count.high};
+  part.missing = part.automaton.missing_characters();
+  if (part.missing[part.automaton.start()] > part.most) return;
+  built.patterns.push_back(static_cast<std::uint32_t>(result_.patterns_.size()));
+  result_.patterns_.push_back(std::move(part));
 }
 
 std::uint32_t JsonSchema::Builder::build_array(const ArrayShape& shape) {
@@ -186,11 +229,57 @@ std::shared_ptr<const JsonSchema> JsonSchema::compile(std::string_view text,
                                                       std::vector<std::string>* ignored) {
   const SchemaValue schema = parse_schema_text(text);
   SchemaRules rules;
-  const RuleId root = read_schema(schema, rules, ignored);
-  JsonSchema built = Builder(rules).build(root);
-  HONE_REQUIRE(built.rule(built.root()).height <= kMaxContainers, "JSON schema",
-               "No value satisfies the schema.");
+  Builder builder(rules);
+  const RuleId root = builder.table_of(read_schema(schema, rules, {.ignored = ignored}));
+  JsonSchema built = builder.build();
+  built.root_ = root;
+  check_height(built.rule(root), "");
   return std::make_shared<const JsonSchema>(std::move(built));
+}
+
+std::shared_ptr<const JsonSchema> JsonSchema::compile(const OutputFormat& format,
+                                                      std::vector<std::string>* ignored) {
+  SchemaRules rules;
+  Builder builder(rules);
+  std::deque<SchemaValue> schemas;  // rules refer to them
+  std::vector<std::pair<RuleId, std::string>> roots;
+  std::vector<std::string> unused;
+  std::vector<std::string>* left_out = ignored != nullptr ? ignored : &unused;
+  std::vector<ScriptNode> script = make_script(format, [&](const OutputPart& part) {
+    schemas.push_back(parse_schema_text(part.text, part.label));
+    const RuleId rule = read_schema(schemas.back(), rules,
+                                    {.ignored = part.is_strict ? nullptr : left_out,
+                                     .label = part.label,
+                                     .closes_objects = true});
+    roots.emplace_back(builder.table_of(rule), part.label);
+    return roots.back().first;
+  });
+  JsonSchema built = builder.build();
+  for (const auto& [root, label] : roots) check_height(built.rule(root), label);
+  built.script_ = std::move(script);
+  return std::make_shared<const JsonSchema>(std::move(built));
+}
+
+std::size_t JsonSchema::memory_bytes() const {
+  std::size_t bytes = sizeof(*this);
+  for (const ScriptNode& node : script_) {
+    bytes += sizeof(node) + node.text.size() + 4 * (node.borders.size() + node.next.size());
+  }
+  for (const ValueRule& rule : rules_) bytes += sizeof(rule) + rule.literals.memory_bytes();
+  bytes += texts_.size() * sizeof(CountRange) + numbers_.size() * sizeof(NumberPart);
+  for (const PatternPart& pattern : patterns_) {
+    bytes += pattern.automaton.memory_bytes() + pattern.missing.size() * sizeof(std::uint32_t);
+  }
+  for (const ArrayPart& array : arrays_) {
+    bytes += sizeof(array) + array.shape.prefix.size() * sizeof(RuleId);
+  }
+  for (const ObjectPart& object : objects_) {
+    bytes += sizeof(object) + object.names.memory_bytes();
+    for (const Property& property : object.properties) {
+      bytes += sizeof(property) + property.name.size() + 40;
+    }
+  }
+  return bytes;
 }
 
 }  // namespace hone::infer::grammar

@@ -11,6 +11,7 @@
 #include "hone/infer/grammar/byte_trie.h"
 #include "hone/infer/grammar/decimal.h"
 #include "hone/infer/grammar/schema_rules.h"
+#include "hone/infer/grammar/script.h"
 
 namespace hone::infer::grammar {
 
@@ -27,6 +28,13 @@ inline constexpr Height kNeverEnds = kMaxContainers + 1;
 
 struct NumberPart {
   MagnitudeRange positive{}, negative{};
+};
+
+// Strings that an automaton accepts, of at most `most` characters.
+struct PatternPart {
+  Automaton automaton{};
+  std::vector<std::uint32_t> missing{};  // Automaton::missing_characters()
+  std::uint32_t most = kNoLimit;
 };
 
 struct ArrayPart {
@@ -49,12 +57,12 @@ struct ObjectPart {
 // A set of values: the literals of a trie, and the values of each part.
 struct ValueRule {
   ByteTrie literals{};
-  std::vector<std::uint32_t> texts{}, numbers{}, arrays{}, objects{};
+  std::vector<std::uint32_t> texts{}, patterns{}, numbers{}, arrays{}, objects{};
   Height height = kNeverEnds;
 };
 
-// A JSON schema compiled to the tables of a pushdown automaton over bytes, which accepts the texts
-// of docs/structured-output.md. Immutable.
+// A JSON schema, or a format with schemas, compiled to the tables of a pushdown automaton over
+// bytes, which accepts the texts of docs/structured-output.md. Immutable.
 class JsonSchema {
  public:
   // Throws Error{CorruptFile} for malformed JSON, Error{Unsupported} with the JSON pointer for
@@ -64,10 +72,18 @@ class JsonSchema {
   // it.
   static std::shared_ptr<const JsonSchema> compile(std::string_view text,
                                                    std::vector<std::string>* ignored = nullptr);
+  // The same for a format, each of whose schemas says whether keywords may be left out.
+  static std::shared_ptr<const JsonSchema> compile(const OutputFormat& format,
+                                                   std::vector<std::string>* ignored);
+
+  // The nodes of a format; empty for a schema, whose values begin with root().
+  const std::vector<ScriptNode>& script() const { return script_; }
+  std::size_t memory_bytes() const;
 
   RuleId root() const { return root_; }
   const ValueRule& rule(RuleId id) const { return rules_[id]; }
   const CountRange& text(std::uint32_t id) const { return texts_[id]; }
+  const PatternPart& pattern(std::uint32_t id) const { return patterns_[id]; }
   const NumberPart& number(std::uint32_t id) const { return numbers_[id]; }
   const ArrayPart& array(std::uint32_t id) const { return arrays_[id]; }
   const ObjectPart& object(std::uint32_t id) const { return objects_[id]; }
@@ -75,8 +91,10 @@ class JsonSchema {
  private:
   class Builder;
   RuleId root_ = 0;
+  std::vector<ScriptNode> script_;
   std::vector<ValueRule> rules_;
   std::vector<CountRange> texts_;
+  std::vector<PatternPart> patterns_;
   std::vector<NumberPart> numbers_;
   std::vector<ArrayPart> arrays_;
   std::vector<ObjectPart> objects_;

@@ -11,13 +11,17 @@
 namespace hone::infer::grammar {
 namespace {
 
-constexpr std::uint8_t kSpaceMayCome = 1;     // in Frame::character, outside of strings
-constexpr std::size_t kMaxArena = 2'000'000;  // 80 MB of frames, and as many names
+constexpr std::uint8_t kSpaceMayCome = 1;   // in Frame::character, outside of strings
+constexpr std::size_t kMaxArena = 250'000;  // 14 MB of frames, and as many names
 
 }  // namespace
 
 Matcher::Matcher(std::shared_ptr<const JsonSchema> schema) : schema_(std::move(schema)) {
-  start_.readings_.push_back({.rule = schema_->root()});
+  if (schema_->script().empty()) {
+    start_.readings_.push_back({.rule = schema_->root()});
+  } else {
+    start_.readings_.push_back(finish_node(0));
+  }
 }
 
 Matcher::State Matcher::advance(const State& state, std::string_view bytes) {
@@ -43,6 +47,8 @@ void Matcher::advance_byte(const State& state, std::uint8_t byte, State& next) {
       step_text(frame, byte, next);
     } else if (frame.phase == Phase::FreeName) {
       step_free_name(frame, byte, next);
+    } else if (frame.phase == Phase::Pattern) {
+      step_pattern(frame, byte, next);
     } else {
       step(frame, byte, next);
     }
@@ -59,15 +65,36 @@ void Matcher::cut(const Mark& mark) {
 }
 
 bool Matcher::is_accepting(const State& state) const {
-  return std::ranges::any_of(state.readings_, [this](const Frame& frame) {
-    return frame.phase == Phase::Done || (frame.below == kNoLimit && ends_here(frame));
-  });
+  return std::ranges::any_of(state.readings_,
+                             [this](const Frame& frame) { return ends_text(frame); });
 }
 
 bool Matcher::is_complete(const State& state) const {
   return !state.is_dead() && std::ranges::all_of(state.readings_, [](const Frame& frame) {
     return frame.phase == Phase::Done;
   });
+}
+
+// The node of a script whose part has ended, or may end here.
+std::optional<std::uint32_t> Matcher::ended_node(const Frame& frame) const {
+  if (frame.phase == Phase::Script) {
+    return frame.position == kFinished ? std::optional(frame.rule) : std::nullopt;
+  }
+  if (frame.below == kNoLimit || !ends_here(frame)) return std::nullopt;
+  const Frame& around = frames_[frame.below];
+  return around.phase == Phase::Script ? std::optional(around.rule) : std::nullopt;
+}
+
+bool Matcher::ends_text(const Frame& frame) const {
+  if (frame.phase == Phase::Done) return true;
+  const std::vector<ScriptNode>& script = schema_->script();
+  if (const auto ended = ended_node(frame)) {
+    const ScriptNode& node = script[*ended];
+    return node.ends ||
+           std::ranges::any_of(node.next, [&](std::uint32_t next) { return script[next].may_end; });
+  }
+  if (frame.phase == Phase::Script) return script[frame.rule].may_end;
+  return frame.below == kNoLimit && ends_here(frame);
 }
 
 // A number or literal that is complete, although more of it may follow.
@@ -88,10 +115,17 @@ void Matcher::add(State& next, const Frame& frame) {
 Frame Matcher::leave(const Frame& frame) const {
   if (frame.below == kNoLimit) return {.phase = Phase::Done};
   Frame container = frames_[frame.below];
+  if (container.phase == Phase::Script) return finish_node(container.rule);
   const bool is_array = container.phase == Phase::ArrayOpen || container.phase == Phase::ArrayNext;
   if (is_array) ++container.position;
   container.phase = is_array ? Phase::ArrayNext : Phase::ObjectNext;
   return container;
+}
+
+// After the end of a part of a script.
+Frame Matcher::finish_node(std::uint32_t node) const {
+  if (schema_->script()[node].next.empty()) return {.phase = Phase::Done};
+  return {.rule = node, .position = kFinished, .phase = Phase::Script};
 }
 
 bool Matcher::fits(RuleId rule, int containers) const {
@@ -134,9 +168,74 @@ void Matcher::step(Frame frame, std::uint8_t byte, State& next) {
     if (frame.below == kNoLimit || !ends_here(frame)) return;
     frame = leave(frame);
   }
+  if (frame.phase == Phase::Script) return step_script(frame, byte, next);
   if (step_container(frame, byte, next)) return;
   if (frame.phase == Phase::Value) return step_value(frame, byte, next);
   step_name(frame, byte, next);
+}
+
+void Matcher::step_script(const Frame& frame, std::uint8_t byte, State& next) {
+  const ScriptNode& node = schema_->script()[frame.rule];
+  if (frame.position == kFinished) {
+    for (const std::uint32_t follower : node.next) {
+      step_script({.rule = follower, .phase = Phase::Script}, byte, next);
+    }
+    return;
+  }
+  Frame after = frame;
+  switch (node.kind) {
+    case OutputPart::Kind::Text:
+      if (static_cast<std::uint8_t>(node.text[frame.position]) != byte) return;
+      ++after.position;
+      return add(next, after.position == node.text.size() ? finish_node(frame.rule) : after);
+    case OutputPart::Kind::Space:
+      if (byte != ' ' && byte != '\n') return;
+      ++after.position;
+      if (after.position < kMaxSpaces) add(next, after);
+      return add(next, finish_node(frame.rule));
+    case OutputPart::Kind::Value:
+      return step_value({.rule = node.rule, .below = wait(frame)}, byte, next);
+    case OutputPart::Kind::Free:
+      after.position = next_match(node, frame.position, byte);
+      return add(next, after.position == node.text.size() ? finish_node(frame.rule) : after);
+    case OutputPart::Kind::Token:
+      return;
+  }
+}
+
+std::vector<text::TokenId> Matcher::next_tokens(const State& state) const {
+  std::vector<text::TokenId> tokens;
+  for (const Frame& frame : state.readings_) {
+    const auto ended = ended_node(frame);
+    if (!ended) continue;
+    for (const std::uint32_t follower : schema_->script()[*ended].next) {
+      const ScriptNode& node = schema_->script()[follower];
+      if (node.kind == OutputPart::Kind::Token) tokens.push_back(node.token);
+    }
+  }
+  return tokens;
+}
+
+Matcher::State Matcher::advance_token(const State& state, text::TokenId id, bool has_text) const {
+  State after;
+  const auto enter = [&](std::uint32_t index, std::uint32_t matched) {
+    const ScriptNode& node = schema_->script()[index];
+    const bool is_free = node.kind == OutputPart::Kind::Free;
+    const bool takes_token = is_free || node.kind == OutputPart::Kind::Token;
+    if (takes_token && node.token == id) {
+      add(after, finish_node(index));
+    } else if (is_free && !has_text) {
+      add(after, {.rule = index, .position = matched, .phase = Phase::Script});
+    }
+  };
+  for (const Frame& frame : state.readings_) {
+    if (const auto ended = ended_node(frame)) {
+      for (const std::uint32_t node : schema_->script()[*ended].next) enter(node, 0);
+    } else if (frame.phase == Phase::Script) {
+      enter(frame.rule, frame.position == kLost ? kLost : 0);
+    }
+  }
+  return after;
 }
 
 // What comes between values. Returns whether the phase is one of those.
@@ -213,6 +312,7 @@ void Matcher::step_value(const Frame& frame, std::uint8_t byte, State& next) {
   };
   if (byte == '"') {
     for (const std::uint32_t part : rule.texts) open(Phase::Text, part, 0);
+    for (const std::uint32_t part : rule.patterns) open(Phase::Pattern, part, 0);
   } else if (byte == '[') {
     for (const std::uint32_t part : rule.arrays) {
       const bool room = frame.containers + schema_->array(part).height <= kMaxContainers;
@@ -249,6 +349,22 @@ void Matcher::step_text(const Frame& frame, std::uint8_t byte, State& next) {
   Frame& after = next.readings_.emplace_back(frame);
   after.character = character;
   after.position += character == kCharacterStart;
+}
+
+void Matcher::step_pattern(const Frame& frame, std::uint8_t byte, State& next) {
+  const PatternPart& part = schema_->pattern(frame.rule);
+  const Automaton& automaton = part.automaton;
+  if (byte == '"' && automaton.begins_character(frame.position)) {
+    if (automaton.accepts(frame.position)) add(next, leave(frame));
+    return;
+  }
+  const Automaton::State state = automaton.next(frame.position, byte);
+  if (state == Automaton::kDead) return;
+  const std::uint32_t count = frame.name + (automaton.begins_character(state) ? 1 : 0);
+  if (part.most != kNoLimit && count + part.missing[state] > part.most) return;
+  Frame& after = next.readings_.emplace_back(frame);
+  after.position = state;
+  after.name = count;
 }
 
 // Both kinds of names begin with the same quote.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@ enum class Phase : std::uint8_t {
   Value,        // a value of `rule` begins
   Literal,      // node `position` of the trie of `rule`
   Text,         // in a string, after `position` code points
+  Pattern,      // after `name` characters of a string, in state `position` of pattern `rule`
   Number,       // see `number`
   ArrayOpen,    // after "["
   ArrayNext,    // after `position` elements
@@ -25,6 +27,7 @@ enum class Phase : std::uint8_t {
   Name,         // node `name` of the trie of names
   FreeName,     // after `name` code points of a name that the schema does not list
   Colon,        // before the colon of property `name`, kNoLimit for an unlisted one
+  Script,       // in node `rule` of the script: `position` bytes of it, kFinished, kLost
   Done,
 };
 
@@ -80,6 +83,16 @@ class Matcher {
   void cut(const Mark& mark);
   void advance_byte(const State& state, std::uint8_t byte, State& next);
 
+  // The tokens that scripts demand by id, and the state after a token by its id.
+  std::vector<text::TokenId> next_tokens(const State& state) const;
+  // With `has_text`, only where a script names the token. Otherwise, it also adds nothing to a Free
+  // part, whose text must begin again.
+  State advance_token(const State& state, text::TokenId id, bool has_text) const;
+  // The node of a reading in a Free part.
+  const ScriptNode& free_node(const Frame& reading) const {
+    return schema_->script()[reading.rule];
+  }
+
   // States with equal keys have equal masks for tokens of at most `longest` bytes. A key omits
   // counts that such a token cannot bring to their limits.
   std::string key(const State& state, std::uint32_t longest) const;
@@ -94,6 +107,7 @@ class Matcher {
   // Separates such readings from the others.
   struct Parts {
     std::vector<InString> strings;
+    std::vector<Frame> free;  // in a Free part of a script
     State others;
   };
   Parts split(const State& state) const;
@@ -113,15 +127,18 @@ class Matcher {
   };
 
   void step(Frame frame, std::uint8_t byte, State& next);
+  void step_script(const Frame& frame, std::uint8_t byte, State& next);
   bool step_container(Frame& frame, std::uint8_t byte, State& next);
   void step_value(const Frame& frame, std::uint8_t byte, State& next);
+  void step_pattern(const Frame& frame, std::uint8_t byte, State& next);
   void step_text(const Frame& frame, std::uint8_t byte, State& next);
   void step_name(Frame frame, std::uint8_t byte, State& next);
   void step_free_name(const Frame& frame, std::uint8_t byte, State& next);
   void begin_name(const Frame& frame, State& next);
-  void add(State& next, const Frame& frame);
+  static void add(State& next, const Frame& frame);
   void enter(const Frame& container, RuleId rule, bool after_space, State& next);
   Frame leave(const Frame& frame) const;
+  Frame finish_node(std::uint32_t node) const;
   bool fits(RuleId rule, int containers) const;
   bool may_name(const ObjectPart& part, const Frame& frame, std::uint32_t node) const;
   bool may_add_names(const ObjectPart& part, const Frame& frame) const;
@@ -129,6 +146,9 @@ class Matcher {
   std::uint32_t name_limit(const Frame& frame) const;
   std::uint32_t wait(const Frame& container);
   bool ends_here(const Frame& frame) const;
+  std::optional<std::uint32_t> ended_node(const Frame& frame) const;
+  bool ends_text(const Frame& frame) const;
+  void split_script(const Frame& frame, Parts& parts) const;
   void append_key(const Frame& frame, std::uint32_t longest, std::string& key) const;
 
   std::shared_ptr<const JsonSchema> schema_;

@@ -49,6 +49,9 @@ void Matcher::append_key(const Frame& frame, std::uint32_t longest, std::string&
       return append_number(key, frame.position);
     case Phase::Text:
       return append_distance(key, schema_->text(frame.rule), frame.position, longest);
+    case Phase::Pattern:
+      append_number(key, frame.position);
+      return append_distance(key, {0, schema_->pattern(frame.rule).most}, frame.name, longest);
     case Phase::Number:
       for (const int part :
            {int{frame.number.whole}, int{frame.number.fraction}, int{frame.number.low},
@@ -81,6 +84,19 @@ Matcher::State Matcher::state_of(const Frame& reading) {
   return state;
 }
 
+// The parts that may begin, if one has ended; the part itself otherwise.
+void Matcher::split_script(const Frame& frame, Parts& parts) const {
+  const std::vector<ScriptNode>& script = schema_->script();
+  const auto take = [&](const Frame& begun) {
+    const bool is_free = script[begun.rule].kind == OutputPart::Kind::Free;
+    (is_free ? parts.free : parts.others.readings_).push_back(begun);
+  };
+  if (frame.position != kFinished) return take(frame);
+  for (const std::uint32_t next : script[frame.rule].next) {
+    take({.rule = next, .phase = Phase::Script});
+  }
+}
+
 Matcher::Parts Matcher::split(const State& state) const {
   Parts parts;
   for (const Frame& frame : state.readings_) {
@@ -91,6 +107,8 @@ Matcher::Parts Matcher::split(const State& state) const {
                                .missing = count.low - std::min(count.low, frame.position)});
     } else if (frame.phase == Phase::FreeName) {
       parts.strings.push_back({.frame = frame, .room = name_limit(frame) - frame.name});
+    } else if (frame.phase == Phase::Script) {
+      split_script(frame, parts);
     } else {
       parts.others.readings_.push_back(frame);
     }

@@ -9,7 +9,7 @@
 namespace hone::infer::grammar {
 namespace {
 
-constexpr std::size_t kMaxRules = 10'000, kMaxSteps = 2'000'000, kMaxBytesCopied = 4 << 20;
+constexpr std::size_t kMaxRules = 10'000, kMaxSteps = 2'000'000, kMaxBytesCopied = 1 << 20;
 constexpr int kMaxChain = 64;  // of references and alternatives that do not enter a value
 
 Shape shape_of_anything(RuleId anything) {
@@ -20,7 +20,7 @@ Shape shape_of_anything(RuleId anything) {
         std::make_shared<Literal>(SchemaValue{.kind = SchemaValue::Kind::Bool, .boolean = value}));
   }
   shape.number = NumberRange{};
-  shape.text = CountRange{};
+  shape.text = TextShape{};
   shape.array = ArrayShape{.items = anything};
   shape.object = ObjectShape{.additional = anything};
   return shape;
@@ -28,6 +28,15 @@ Shape shape_of_anything(RuleId anything) {
 
 CountRange intersect_counts(const CountRange& a, const CountRange& b) {
   return {std::max(a.low, b.low), std::min(a.high, b.high)};
+}
+
+TextShape intersect_texts(const TextShape& a, const TextShape& b) {
+  TextShape result{.count = intersect_counts(a.count, b.count), .patterns = a.patterns};
+  result.patterns.insert(result.patterns.end(), b.patterns.begin(), b.patterns.end());
+  std::ranges::sort(result.patterns);
+  result.patterns.erase(std::unique(result.patterns.begin(), result.patterns.end()),
+                        result.patterns.end());
+  return result;
 }
 
 bool is_empty(const Shape& shape) {
@@ -42,10 +51,22 @@ std::size_t code_points(std::string_view text) {
 
 }  // namespace
 
+bool TextShape::contains(const std::string& text) const {
+  if (!count.contains(code_points(text))) return false;
+  if (patterns.empty()) return true;
+  const std::string spelled = spell_string(text);
+  return std::ranges::all_of(patterns, [&](const std::shared_ptr<const Automaton>& pattern) {
+    return pattern->matches(std::string_view(spelled).substr(1, spelled.size() - 2));
+  });
+}
+
 void refuse_schema(std::string_view pointer, std::string_view sentence) {
   // The end of a long pointer says most. Its segments are shorter than this.
   constexpr std::size_t kShown = 400;
-  if (pointer.size() > kShown) pointer = pointer.substr(pointer.find('/', pointer.size() - kShown));
+  if (pointer.size() > kShown) {
+    const std::size_t slash = pointer.find('/', pointer.size() - kShown);
+    pointer = slash == pointer.npos ? shorten(pointer, kShown) : pointer.substr(slash);
+  }
   fail_unsupported("JSON schema",
                    concat("At ", pointer.empty() ? "the root" : pointer, ": ", sentence));
 }
@@ -89,6 +110,13 @@ void SchemaRules::set_union(RuleId rule, std::vector<RuleId> parts) {
   rules_[rule].parts = std::move(parts);
 }
 
+void SchemaRules::set_one_of(RuleId rule, std::vector<RuleId> parts,
+                             std::vector<std::string>* ignored) {
+  set_union(rule, std::move(parts));
+  rules_[rule].ignored = ignored;
+  one_of_.push_back(rule);
+}
+
 void SchemaRules::set_intersection(RuleId rule, std::vector<RuleId> parts) {
   rules_[rule].kind = Kind::Intersection;
   rules_[rule].parts = std::move(parts);
@@ -130,7 +158,7 @@ void SchemaRules::resolve_parts(RuleId rule, int depth) {
   std::vector<std::uint32_t> shapes;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     resolve_parts(parts[i], depth + 1);
-    const std::vector<std::uint32_t>& added = rules_[parts[i]].shapes;
+    const std::vector<std::uint32_t> added = rules_[parts[i]].shapes;
     if (is_union || i == 0) {
       take_steps(added.size(), pointer);
       shapes.insert(shapes.end(), added.begin(), added.end());
@@ -195,7 +223,7 @@ Shape SchemaRules::intersect_shapes(const Shape& a, const Shape& b) {
     if (shape_accepts(a, literal->value, 0)) result.literals.push_back(literal);
   }
   if (a.number && b.number) result.number = intersect(*a.number, *b.number);
-  if (a.text && b.text) result.text = intersect_counts(*a.text, *b.text);
+  if (a.text && b.text) result.text = intersect_texts(*a.text, *b.text);
   if (a.array && b.array) result.array = intersect_arrays(*a.array, *b.array);
   if (a.object && b.object) result.object = intersect_objects(*a.object, *b.object);
   return result;
@@ -255,7 +283,7 @@ bool SchemaRules::shape_accepts(const Shape& shape, const SchemaValue& value, in
     case SchemaValue::Kind::Number:
       return shape.number && shape.number->contains(value.number);
     case SchemaValue::Kind::String:
-      return shape.text && shape.text->contains(code_points(value.text));
+      return shape.text && shape.text->contains(value.text);
     case SchemaValue::Kind::Array:
       if (!shape.array || !shape.array->count.contains(value.elements.size())) return false;
       for (std::size_t i = 0; i < value.elements.size(); ++i) {

@@ -15,6 +15,7 @@ constexpr std::size_t kMaxBytes = 256 << 10, kMaxNesting = 96;
 
 class SchemaTextReader final : public nlohmann::json_sax<Json> {
  public:
+  explicit SchemaTextReader(std::string label) : label_(std::move(label)) {}
   SchemaValue take() { return std::move(root_); }
   const std::string& problem() const { return problem_; }
 
@@ -35,7 +36,8 @@ class SchemaTextReader final : public nlohmann::json_sax<Json> {
   bool end_array() override { return close(); }
   bool key(string_t& value) override {
     if (!open_.back().keys.insert(value).second) {
-      fail_corrupt(kWhere, concat("The JSON key \"", value.substr(0, 80), "\" occurs twice."));
+      fail_corrupt(kWhere,
+                   concat(label_, "The JSON key \"", value.substr(0, 80), "\" occurs twice."));
     }
     key_ = std::move(value);
     return true;
@@ -81,6 +83,7 @@ class SchemaTextReader final : public nlohmann::json_sax<Json> {
   }
 
   SchemaValue root_;
+  const std::string label_;
   std::string key_, problem_;
   std::vector<Level> open_;
 };
@@ -129,20 +132,21 @@ std::string spell(const SchemaValue& value, bool sort_keys) {
   return "{" + text + "}";
 }
 
-SchemaValue parse_schema_text(std::string_view text) {
+SchemaValue parse_schema_text(std::string_view text, std::string_view label) {
+  const std::string name = concat(label, label.empty() ? "" : ": ");
   if (text.size() > kMaxBytes) {
-    fail_unsupported(kWhere, concat("at most ", kMaxBytes, " bytes"), concat(text.size()));
+    fail_unsupported(kWhere, concat(name, "at most ", kMaxBytes, " bytes"), concat(text.size()));
   }
   // The parser would take a NUL byte for the end of the text.
   if (text.find('\0') != std::string_view::npos) {
-    fail_corrupt(kWhere, "The text has a NUL byte.");
+    fail_corrupt(kWhere, concat(name, "The text has a NUL byte."));
   }
-  SchemaTextReader reader;
+  SchemaTextReader reader(name);
   if (Json::sax_parse(text.begin(), text.end(), &reader)) return reader.take();
   std::string reason = reader.problem();
   const auto bracket = reason.find("] ");
   if (bracket != std::string::npos) reason = reason.substr(bracket + 2);
-  fail_corrupt(kWhere, concat("This is not valid JSON: ", reason.substr(0, 200)));
+  fail_corrupt(kWhere, concat(name, "This is not valid JSON: ", reason.substr(0, 200)));
 }
 
 }  // namespace hone::infer::grammar

@@ -30,8 +30,9 @@ std::string spell(const SchemaValue& value, bool sort_keys = false);
 // A JSON string with the shortest escapes and everything from U+0020 on as it is, except " and \.
 std::string spell_string(std::string_view text);
 
-// Parses the text of a schema. Throws Error{CorruptFile} for malformed JSON or UTF-8 and duplicate
-// keys, Error{Unsupported} for more than 256 KiB or 96 nested levels.
-SchemaValue parse_schema_text(std::string_view text);
+// Parses the text of a schema. `label` names it in messages. Throws Error{CorruptFile} for
+// malformed JSON or UTF-8 and duplicate keys, Error{Unsupported} for more than 256 KiB or 96 nested
+// levels.
+SchemaValue parse_schema_text(std::string_view text, std::string_view label = {});
 
 }  // namespace hone::infer::grammar

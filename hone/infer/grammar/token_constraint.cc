@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/infer/grammar/token_constraint.h"
 
+#include <string>
+#include <utility>
+
 #include "hone/core/check.h"
 
 namespace hone::infer::grammar {
@@ -38,9 +41,10 @@ const TokenMask& TokenConstraint::allowed() {
 
 void TokenConstraint::accept(TokenId id) {
   const bool in_range = id >= 0 && id < vocabulary_->size();
-  if (in_range && vocabulary_->is_stop(id) && is_accepting()) return;
-  Matcher::State next;
-  if (in_range && !vocabulary_->is_stop(id) && !vocabulary_->bytes(id).empty()) {
+  const bool has_text = in_range && !vocabulary_->is_stop(id) && !vocabulary_->bytes(id).empty();
+  Matcher::State next = matcher_.advance_token(state_, id, has_text || vocabulary_->is_stop(id));
+  if (next.is_dead() && in_range && vocabulary_->is_stop(id) && is_accepting()) return;
+  if (next.is_dead() && has_text) {
     const std::string& bytes = vocabulary_->bytes(id);
     next = matcher_.advance(state_, bytes);
     if (next.is_dead()) next = advance_apart(bytes);
@@ -59,6 +63,9 @@ Matcher::State TokenConstraint::advance_apart(const std::string& bytes) {
     if (!next.is_dead()) break;
     next = matcher_.advance(Matcher::state_of(reading.frame), bytes);
   }
+  for (const Frame& reading : parts.free) {
+    if (next.is_dead()) next = matcher_.advance(Matcher::state_of(reading), bytes);
+  }
   return next;
 }
 
@@ -68,8 +75,12 @@ TokenMask TokenConstraint::make_mask() {
   const Matcher::Parts parts = matcher_.split(state_);
   const Matcher::Mark mark = matcher_.mark();
   for (const Matcher::InString& reading : parts.strings) allow_in_string(reading, mask);
+  for (const Frame& reading : parts.free) allow_free(reading, mask);
   if (!parts.others.is_dead()) walk(vocabulary_->all(), parts.others, allow);
   matcher_.cut(mark);
+  for (const TokenId id : matcher_.next_tokens(state_)) {
+    if (id < vocabulary_->size()) mask.allow(id);
+  }
   if (is_accepting()) {
     for (const TokenId id : vocabulary_->stop_ids()) mask.allow(id);
   }
@@ -95,6 +106,18 @@ void TokenConstraint::allow_in_string(const Matcher::InString& reading, TokenMas
     if (matcher_.may_end_after(reading.frame, bytes.substr(0, exit.head))) mask.allow(exit.id);
   }
   walk(tokens.others(), Matcher::state_of(reading.frame), [&](TokenId id) { mask.allow(id); });
+}
+
+// All tokens but those that end the free part and go on as no text may.
+void TokenConstraint::allow_free(const Frame& reading, TokenMask& mask) {
+  const std::string& end = matcher_.free_node(reading).text;
+  const Matcher::State before = Matcher::state_of(reading);
+  for (TokenId id = 0; id < vocabulary_->size(); ++id) {
+    if (vocabulary_->is_stop(id)) continue;
+    const std::string& bytes = vocabulary_->bytes(id);
+    const bool may_end = !end.empty() && bytes.find(end.back()) != std::string::npos;
+    if (!may_end || !matcher_.advance(before, bytes).is_dead()) mask.allow(id);
+  }
 }
 
 template <class Visit>

@@ -13,8 +13,8 @@
 
 namespace hone::infer::grammar {
 
-// Restricts the output of one sequence to a JSON schema: determines which tokens may come next.
-// Caches the masks of the last kMaxMasks different states.
+// Restricts the output of one sequence to a JSON schema or a format: determines which tokens may
+// come next. Caches the masks of the last kMaxMasks different states.
 class TokenConstraint {
  public:
   static constexpr std::size_t kMaxMasks = 256;
@@ -42,6 +42,7 @@ class TokenConstraint {
 
   TokenMask make_mask();
   void allow_in_string(const Matcher::InString& reading, TokenMask& mask);
+  void allow_free(const Frame& reading, TokenMask& mask);
   template <class Visit>
   void walk(const TokenTrie& trie, const Matcher::State& from, const Visit& visit);
   Matcher::State advance_apart(const std::string& bytes);

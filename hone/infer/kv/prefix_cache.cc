@@ -125,8 +125,10 @@ bool PrefixCache::evict_one(BlockPool& pool) {
     order.emplace_back(has_less, entries_[at(tenant.oldest)].used, &tenant);
   }
   std::ranges::sort(order);
-  return std::ranges::any_of(
+  const bool has_evicted = std::ranges::any_of(
       order, [&](const auto& entry) { return evict_from(pool, *std::get<2>(entry)); });
+  evictions_ += has_evicted;
+  return has_evicted;
 }
 
 bool PrefixCache::evict_from(BlockPool& pool, const Tenant& tenant) {
@@ -144,6 +146,14 @@ bool PrefixCache::evict_from(BlockPool& pool, const Tenant& tenant) {
     if (drop_behind_window(pool, entry)) return true;
   }
   return false;
+}
+
+void PrefixCache::forget(BlockPool& pool, PrefixId id) {
+  while (id >= 0 && is_leaf(entries_[at(id)])) {
+    const PrefixId parent = entries_[at(id)].parent;
+    remove(pool, id);
+    id = parent;
+  }
 }
 
 void PrefixCache::add_leaf(PrefixId id) {

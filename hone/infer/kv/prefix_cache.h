@@ -42,6 +42,7 @@ class PrefixCache {
               ExtendKey extend = extend_key);
 
   Index size() const { return static_cast<Index>(by_key_.size()); }
+  Index evictions() const { return evictions_; }  // calls of evict_one() that found something
   // The key of the prefix, or of the prefix followed by 32 tokens. `id` must not be kLostPrefix.
   PrefixKey key(std::uint64_t salt, PrefixId id) const;
   PrefixKey key_after(const PrefixKey& parent, std::span<const TokenId> ids) const {
@@ -73,6 +74,9 @@ class PrefixCache {
   void touch(PrefixId id);
   // Evicts the least recently used blocks. Returns false if there are none.
   bool evict_one(BlockPool& pool);
+  // Drops the prefix, and shorter ones, up to one that another text uses or continues: after a
+  // failure, which they may have caused.
+  void forget(BlockPool& pool, PrefixId id);
 
   // Adds the references of all entries to counts[group][block], for BlockPool::audit().
   void count_references(std::span<std::vector<Index>> counts) const;
@@ -121,6 +125,7 @@ class PrefixCache {
   std::unordered_map<PrefixKey, PrefixId, KeyHash> by_key_;
   std::map<std::uint64_t, Tenant> tenants_;  // by salt
   std::uint64_t uses_ = 0;
+  Index evictions_ = 0;
 };
 
 }  // namespace hone::infer

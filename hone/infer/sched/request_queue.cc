@@ -13,29 +13,56 @@ Index RequestQueue::waiting() const {
   return stats_.submitted - stats_.running - stats_.succeeded - stats_.cancelled - stats_.failed;
 }
 
-RequestId RequestQueue::push(QueuedRequest request) {
-  const std::lock_guard lock(mutex_);
-  if (waiting() + undelivered_ >= capacity_) {
-    throw RefusedError(Refusal::QueueFull, ErrorCategory::Resource,
-                       concat("[submit] The request was refused: ", name_of(Refusal::QueueFull),
-                              ", as ", capacity_, " requests wait",
-                              undelivered_ > 0 ? " to run or for their readers." : "."));
+void RequestQueue::check_room(Index more, std::uint64_t salt) const {
+  const Index most = tenant_capacity_ > 0 ? std::min(capacity_, tenant_capacity_) : capacity_;
+  HONE_CHECK(more <= most, "submit", concat("at most ", most, " requests at once"), more);
+  if (waiting() + undelivered_ + more > capacity_) {
+    throw RefusedError(
+        Refusal::QueueFull, ErrorCategory::Resource,
+        concat("[submit] The request was refused: ", name_of(Refusal::QueueFull), ", as ",
+               waiting() + undelivered_, " of ", capacity_, " requests wait",
+               undelivered_ > 0 ? " to run or for their readers." : "."));
   }
-  Index& open = open_[request.request.salt];
-  if (tenant_capacity_ > 0 && open >= tenant_capacity_) {
+  const auto found = open_.find(salt);
+  const Index open = found == open_.end() ? 0 : found->second;
+  if (tenant_capacity_ > 0 && open + more > tenant_capacity_) {
     throw RefusedError(Refusal::TenantFull, ErrorCategory::Resource,
                        concat("[submit] The request was refused: ", name_of(Refusal::TenantFull),
                               ", as ", open, " requests of this client have not ended."));
   }
-  request.id = last_id_ + 1;
-  request.cancelled = std::make_shared<std::atomic<bool>>(false);
-  flags_[request.id] = {.cancelled = request.cancelled, .salt = request.request.salt};
-  arrived_.push_back(std::move(request));
-  ++stats_.submitted;
-  ++open;
+}
+
+RequestId RequestQueue::push(QueuedRequest request) {
+  std::vector<QueuedRequest> one;
+  one.push_back(std::move(request));
+  return push(std::move(one)).front();
+}
+
+std::vector<RequestId> RequestQueue::push(std::vector<QueuedRequest> requests) {
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t salt = requests.front().request.salt;
+  check_room(std::ssize(requests), salt);
+  std::vector<RequestId> ids;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    QueuedRequest& request = requests[i];
+    request.id = last_id_ + 1 + static_cast<RequestId>(i);
+    request.cancelled = std::make_shared<std::atomic<bool>>(false);
+    for (std::size_t k = 0; k < i && !request.fork_of; ++k) {
+      if (requests[k].request.tokens == request.request.tokens) request.fork_of = ids[k];
+    }
+    ids.push_back(request.id);
+  }
+  arrived_.reserve(arrived_.size() + requests.size());
+  for (QueuedRequest& request : requests) {
+    flags_[request.id] = {.cancelled = request.cancelled, .salt = salt};
+    arrived_.push_back(std::move(request));
+    ++stats_.submitted;
+    ++open_[salt];
+    ++last_id_;
+  }
   news_ = true;
   posted_.notify_one();
-  return ++last_id_;
+  return ids;
 }
 
 void RequestQueue::post(std::function<void()> work) {

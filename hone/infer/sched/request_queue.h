@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <vector>
 
@@ -19,8 +20,10 @@ namespace hone::infer {
 struct QueuedRequest {
   RequestId id = 0;
   Request request{};
-  std::shared_ptr<const grammar::JsonSchema> schema{};  // compiled from Request::json_schema
+  std::shared_ptr<const grammar::JsonSchema> grammar{};  // Request::grammar or ::json_schema
   std::shared_ptr<EventSink> sink{};
+  // A request that was pushed before with the same prompt, whose part of the KV cache it takes.
+  std::optional<RequestId> fork_of{};
   std::int64_t submitted_ns = 0;
   std::shared_ptr<std::atomic<bool>> cancelled{};
 };
@@ -34,6 +37,7 @@ struct EngineStats {
   // Tokens of the texts of started requests, counted at each start, and the part of them that was
   // taken from the prefix cache.
   Index started_tokens = 0, cached_tokens = 0;
+  Index evictions = 0;  // parts of 32 tokens that left the prefix cache for others
   Index prompt_tokens = 0, generated_tokens = 0;  // of requests that have ended
   // Bytes of the KV cache: blocks with tokens, the part of them that only the prefix cache refers
   // to, and memory that the system provides.
@@ -60,6 +64,9 @@ class RequestQueue {
   // Assigns the id. Throws RefusedError{Resource} if `capacity` requests are waiting already, or
   // the tenant has too many.
   RequestId push(QueuedRequest request);
+  // The same for several requests of one tenant: all or none. Those with the prompt of an earlier
+  // one fork it. Throws Error{InvalidArgument} if there are more than could ever wait.
+  std::vector<RequestId> push(std::vector<QueuedRequest> requests);
   // Work for the engine thread, between two steps.
   void post(std::function<void()> work);
   // Sets the flag of a request that has not ended. Unknown ids are ignored.
@@ -87,6 +94,7 @@ class RequestQueue {
   };
 
   Index waiting() const;
+  void check_room(Index more, std::uint64_t salt) const;
 
   const Index capacity_, tenant_capacity_;
   mutable std::mutex mutex_;

@@ -253,7 +253,9 @@ void Scheduler::end(Active& active, EndCause cause) {
     case EndCause::Stalled:
       ++totals_.cancelled;
   }
+  const PrefixId prefix = active.prefix;
   release(active);
+  if (cause == EndCause::Failed) cache_.forget(pool_, prefix);
   leave(active);
   const RequestId id = active.request.id;
   ended_.push_back({.id = id, .cause = cause});
@@ -279,6 +281,7 @@ std::optional<TimeNs> Scheduler::next_timer() const {
 
 SchedulerCounters Scheduler::counters() const {
   SchedulerCounters result = totals_;
+  result.evictions = cache_.evictions();
   for (const auto& [id, active] : active_) {
     ++(active.state == State::Waiting ? result.waiting : result.running);
     result.parked += active.state == State::Parked;

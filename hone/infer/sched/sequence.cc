@@ -26,13 +26,19 @@ Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
   stop_ids_.insert(stop_ids_.end(), further.begin(), further.end());
   ending_ids_ = queued_.request.ignore_eos ? further : stop_ids_;
   std::ranges::sort(ending_ids_);
-  if (queued_.schema != nullptr) constraint_.emplace(queued_.schema, std::move(vocabulary));
+  if (queued_.grammar != nullptr) constraint_.emplace(queued_.grammar, std::move(vocabulary));
+  visible_ids_ = queued_.request.visible_ids;
+  std::ranges::sort(visible_ids_);
+}
+
+// Whether the text may not end before this position. A grammar says itself where it may.
+bool Sequence::must_pass(Index position) const {
+  return !constraint_ && position - prompt_size_ < queued_.request.min_tokens;
 }
 
 // Stop tokens are masked until the output has min_tokens.
 std::span<const TokenId> Sequence::masked_at(Index position) const {
-  const bool must_go_on = position - prompt_size_ < queued_.request.min_tokens;
-  return must_go_on ? std::span<const TokenId>(stop_ids_) : std::span<const TokenId>();
+  return must_pass(position) ? std::span<const TokenId>(stop_ids_) : std::span<const TokenId>();
 }
 
 TokenId Sequence::choose(std::span<float> logits, const DrawnDraft* draft) {
@@ -103,7 +109,10 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock, const DrawnD
   const std::int64_t now_ns = clock.now_ns();
   if (!first_token_ns_) first_token_ns_ = now_ns;
   event.token = id;
-  if (!ends_with(id)) event.text = utf8_.push(stops_.push(text_of(id)));
+  if (!ends_with(id)) {
+    const std::string text = text_of(id);
+    event.text = utf8_.push(must_pass(position + 1) ? text : stops_.push(text));
+  }
   event.cause = cause_of_stop(id);
   tokens_.push_back(id);
   const Index generated = position + 1 - prompt_size_;
@@ -151,7 +160,8 @@ bool Sequence::ends_with(TokenId id) const { return std::ranges::binary_search(e
 
 // Control tokens, and rows of the embedding that have no piece, add no text.
 bool Sequence::is_silent(TokenId id) const {
-  return id >= tokenizer_->vocab_size() || tokenizer_->is_control(id);
+  if (id >= tokenizer_->vocab_size()) return true;
+  return tokenizer_->is_control(id) && !std::ranges::binary_search(visible_ids_, id);
 }
 
 // Whether nothing has been written, so that the next token begins the text.
@@ -161,6 +171,7 @@ bool Sequence::opens_text() const {
 
 std::string Sequence::text_of(TokenId id) {
   if (tokenizer_ == nullptr || is_silent(id)) return {};
+  if (tokenizer_->is_control(id)) return tokenizer_->piece(id);
   const TokenId ids[] = {id};
   return opens_text() ? tokenizer_->decode(ids) : tokenizer_->piece_bytes(id);
 }

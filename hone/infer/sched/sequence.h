@@ -68,6 +68,7 @@ class Sequence {
   Event finish(FinishReason reason, std::optional<StopCause> cause, std::int64_t now_ns);
 
  private:
+  bool must_pass(Index position) const;
   std::span<const TokenId> masked_at(Index position) const;
   const grammar::TokenMask* allowed() { return constraint_ ? &constraint_->allowed() : nullptr; }
   TokenId choose(std::span<float> logits, const DrawnDraft* draft);
@@ -83,7 +84,8 @@ class Sequence {
   QueuedRequest queued_;
   const text::Tokenizer* tokenizer_;
   std::vector<TokenId> stop_ids_;
-  std::vector<TokenId> ending_ids_;  // those that end this text, sorted
+  std::vector<TokenId> ending_ids_;   // those that end this text, sorted
+  std::vector<TokenId> visible_ids_;  // control tokens that the text spells, sorted
   Index context_, prompt_size_;
   Index cached_ = 0;
   std::vector<TokenId> tokens_;  // prompt, then output

@@ -14,16 +14,25 @@ class NgramDrafts final : public DraftSource {
  public:
   void propose(std::span<DraftJob> jobs) override {
     for (DraftJob& job : jobs) {
-      NgramIndex& index = indices_[job.id];
       const std::span<const TokenId> text = job.sequence->tokens();
-      index.append(text.subspan(static_cast<std::size_t>(index.size())));
-      job.drafts = index.propose(job.count);
+      const auto [at, is_new] = texts_.try_emplace(job.id);
+      Text& known = at->second;
+      if (is_new) known.skipped = std::max<Index>(0, std::ssize(text) - kMostIndexed);
+      const Index taken = known.skipped + known.index.size();
+      known.index.append(text.subspan(static_cast<std::size_t>(taken)));
+      job.drafts = known.index.propose(job.count);
     }
   }
-  void forget(RequestId id) override { indices_.erase(id); }
+  void forget(RequestId id) override { texts_.erase(id); }
 
  private:
-  std::map<RequestId, NgramIndex> indices_;
+  // The end of a long prompt is looked at alone: the others wait meanwhile.
+  static constexpr Index kMostIndexed = 8192;
+  struct Text {
+    NgramIndex index{};
+    Index skipped = 0;  // tokens before those of the index
+  };
+  std::map<RequestId, Text> texts_;
 };
 
 class FunctionDrafts final : public DraftSource {

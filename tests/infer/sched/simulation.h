@@ -317,9 +317,10 @@ class Simulation {
     }
   }
 
-  Index priority_class(const Client& client) const {  // of one that has never run
+  // The class that a client that has never run had at a time.
+  Index priority_class(const Client& client, TimeNs at) const {
     const auto classes =
-        std::floor(seconds_between(client.arrived, now_) / options_.ageing_seconds);
+        std::floor(std::max(0.0, seconds_between(client.arrived, at)) / options_.ageing_seconds);
     const double aged = static_cast<double>(client.request.priority) - classes;
     return static_cast<Index>(std::max(0.0, aged));
   }
@@ -356,7 +357,9 @@ class Simulation {
       if (client.was_planned || client.has_relatives) continue;
       if (has_just_risen(client) || !fits(client)) continue;
       for (const Client* other : started) {
-        const Index own = priority_class(client), theirs = priority_class(*other);
+        // The other one may have started at any time since it arrived, and got its tokens now.
+        const Index own = priority_class(client, other->arrived);
+        const Index theirs = priority_class(*other, now_);
         const bool is_behind = client.arrival > other->arrival ||
                                client.request.salt != other->request.salt ||
                                client.request.tokens.size() > other->request.tokens.size();
