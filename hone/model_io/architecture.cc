@@ -237,6 +237,12 @@ void validate(const Architecture& a, const std::string& where) {
   if (a.bos_id) check_range(*a.bos_id, 0, a.vocab_size - 1, "a BOS token id", where);
 }
 
+void extend_context(Architecture& a) {
+  if (a.rope.scaling != RopeScaling::Yarn || !(a.rope.factor > 1 && a.rope.factor < 1e4)) return;
+  const double extended = a.rope.factor * static_cast<double>(a.rope.original_context);
+  a.context = std::max(a.context, static_cast<Index>(extended));
+}
+
 RopeFrequencies rope_frequencies(const RopeSpec& rope) {
   RopeFrequencies out;
   out.inverse.resize(static_cast<std::size_t>(rope.rotary_dims / 2));

@@ -104,7 +104,14 @@ struct Architecture {
 };
 
 // Checks ranges and divisibility. Throws Error{CorruptFile} that names the file `where`.
+// YaRN extends the context to `factor` times the length that the model was trained for.
+void extend_context(Architecture& a);
+
 void validate(const Architecture& architecture, const std::string& where);
+
+// YaRN extends the context to `factor` times the length that the model was trained for. Raises the
+// context to that where it is shorter.
+void extend_context(Architecture& architecture);
 
 // The [rotary_dims/2] inverse frequencies after scaling, and Yarn's factor for cos and sin.
 struct RopeFrequencies {

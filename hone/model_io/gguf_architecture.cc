@@ -169,20 +169,20 @@ void read_traits(const GgufFile& file, const Keys& keys, const Family& family,
   }
 }
 
-void read_ids(const GgufFile& file, const std::string& where, Architecture& a) {
+// The id that a key names: -1 stands for no token, and older converters store it as u32.
+std::optional<text::TokenId> known_id(const GgufFile& file, std::string_view key) {
+  const auto id = file.integer(key);
+  if (!id || *id < 0 || *id >= Index{0x7fffffff}) return std::nullopt;
+  return static_cast<text::TokenId>(*id);
+}
+
+void read_ids(const GgufFile& file, Architecture& a) {
   for (const std::string_view key : kStopKeys) {
-    if (const auto id = file.integer(key)) {
-      if (*id < 0 || *id > Index{1} << 30)
-        fail_corrupt(where, concat("a token id for ", key), concat(*id));
-      a.stop_ids.push_back(static_cast<text::TokenId>(*id));
-    }
+    if (const auto id = known_id(file, key)) a.stop_ids.push_back(*id);
   }
   std::sort(a.stop_ids.begin(), a.stop_ids.end());
   a.stop_ids.erase(std::unique(a.stop_ids.begin(), a.stop_ids.end()), a.stop_ids.end());
-  if (const auto id = file.integer(kBosKey)) {
-    if (*id < 0 || *id > Index{1} << 30) fail_corrupt(where, "a BOS token id", concat(*id));
-    a.bos_id = static_cast<text::TokenId>(*id);
-  }
+  a.bos_id = known_id(file, kBosKey);
 }
 
 void write_traits(const Architecture& a, const Family& family, GgufWriter& writer) {
@@ -229,8 +229,9 @@ GgufModelKeys read_gguf_architecture(const GgufFile& file, const std::string& wh
   apply_family(family, FileFormat::Gguf, a);
   read_sizes(keys, family, where, a);
   if (!family.learned_positions) read_rope(keys, family, where, a);
+  extend_context(a);
   read_traits(file, keys, family, where, a);
-  read_ids(file, where, a);
+  read_ids(file, a);
   return {std::move(a), &family};
 }
 

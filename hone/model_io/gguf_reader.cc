@@ -86,6 +86,17 @@ void infer_from_tensors(std::span<const GgufPart> parts, const Family& family, A
     fail_corrupt(parts.front().where, concat("There is no tensor ", kEmbedding, "."));
 }
 
+// As llama.cpp does, leaves out ids of special tokens that the vocabulary does not have.
+void drop_unknown_ids(const std::string& where, Architecture& a) {
+  const auto is_unknown = [&](text::TokenId id) {
+    if (id < a.vocab_size) return false;
+    log_warning(concat(where, ": the special token ", id, " is not in the vocabulary: left out"));
+    return true;
+  };
+  std::erase_if(a.stop_ids, is_unknown);
+  if (a.bos_id && is_unknown(*a.bos_id)) a.bos_id.reset();
+}
+
 // Like llama.cpp, hone accepts trailing bytes. It warns about them, because the file may not be the
 // intended one.
 void warn_of_trailing_bytes(const GgufPart& part) {
@@ -111,6 +122,7 @@ std::unique_ptr<LoadedModel> open_gguf(const fs::path& path, const OpenOptions& 
   model->model_format = ModelFormat::Gguf;
   model->arch = std::move(keys.architecture);
   infer_from_tensors(parts, *keys.family, model->arch);
+  drop_unknown_ids(where, model->arch);
   for (const GgufPart& part : parts) {
     model->bytes += static_cast<Index>(part.bytes.size());
     warn_of_trailing_bytes(part);

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "hone/core/check.h"
+#include "hone/core/log.h"
 #include "hone/core/names.h"
 #include "hone/model_io/gguf_keys.h"
 #include "hone/text/bpe/space_mark.h"
@@ -41,9 +42,9 @@ std::optional<TokenId> read_id(const GgufFile& file, std::string_view key, std::
   const auto id = file.integer(key);
   // llama.cpp writes -1 for none, which older converters store as u32.
   if (!id || *id == -1 || *id == Index{0xffffffff}) return std::nullopt;
-  if (*id < 0 || *id >= static_cast<Index>(tokens))
-    fail_corrupt(where, concat("an id below ", tokens, " for ", key), concat(*id));
-  return static_cast<TokenId>(*id);
+  if (*id >= 0 && *id < static_cast<Index>(tokens)) return static_cast<TokenId>(*id);
+  log_warning(concat("[", where, "] ", key, " is ", *id, ", which is no token: left out."));
+  return std::nullopt;
 }
 
 std::vector<TokenType> read_types(const GgufFile& file, std::size_t tokens,
@@ -83,6 +84,22 @@ void read_sentencepiece(const GgufFile& file, std::string_view where, Vocabulary
   spell_user_defined(out.types, out.pieces, text::mark_spaces);
 }
 
+// The name of the splitter. Early files of some families do not have it; their special tokens tell
+// them apart.
+std::string_view pre_name(const GgufFile& file, const Vocabulary& vocabulary,
+                          std::string_view where) {
+  const std::string_view name = file.string(kPre).value_or("default");
+  if (name != "default") return name;
+  const auto has = [&](std::string_view piece) {
+    return std::ranges::find(vocabulary.pieces, piece) != vocabulary.pieces.end();
+  };
+  if (has("<|begin_of_text|>") && has("<|eot_id|>")) return "llama-bpe";
+  if (has("<|im_start|>") && has("<|endoftext|>") && has("<|fim_prefix|>")) return "qwen2";
+  log_warning(concat("[", where, "] The file does not say how the tokenizer splits words (", kPre,
+                     "): as for GPT-2. The ids may differ from those of the training."));
+  return name;
+}
+
 void read_byte_level(const GgufFile& file, std::string_view where, Vocabulary& out) {
   out.model = TokenizerModel::ByteLevelBpe;
   const auto merges = file.strings(kMerges);
@@ -90,7 +107,7 @@ void read_byte_level(const GgufFile& file, std::string_view where, Vocabulary& o
   out.merges.reserve(merges->size());
   for (const std::string_view merge : *merges)
     out.merges.push_back(text::split_merge(merge, where));
-  text::set_pre_tokenizer(out, file.string(kPre).value_or("default"), where);
+  text::set_pre_tokenizer(out, pre_name(file, out, where), where);
   out.add_bos = file.boolean(kAddBos).value_or(out.ignore_merges);  // Llama 3 adds it
   out.add_space_prefix = file.boolean(kSpacePrefix).value_or(false);
 }
@@ -116,7 +133,7 @@ bool is_stripped_as_phi3(std::string_view piece) {
 
 void read_added_flags(const GgufFile& file, Vocabulary& out) {
   // Qwen's tokenizers normalize, which GGUF does not say.
-  const bool is_qwen = file.string(kPre).value_or("") == "qwen2";
+  const bool is_qwen = out.pattern == text::kQwen2Pattern;
   out.nfc = file.boolean(kHoneNfc).value_or(is_qwen);
   const bool is_phi3 = out.model == TokenizerModel::SentencePieceBpe &&
                        file.string("general.architecture").value_or("") == "phi3";
@@ -164,6 +181,9 @@ Vocabulary read_gguf_vocabulary(const GgufFile& file, std::string_view where) {
   }
   Vocabulary out;
   out.pieces.assign(tokens->begin(), tokens->end());
+  for (std::size_t id = 0; id < out.pieces.size(); ++id) {
+    if (out.pieces[id].empty()) out.pieces[id] = concat("[EMPTY_", id, "]");  // as llama.cpp
+  }
   out.types = read_types(file, out.pieces.size(), where);
   out.bos = read_id(file, kBos, out.pieces.size(), where);
   out.eos = read_id(file, kEos, out.pieces.size(), where);

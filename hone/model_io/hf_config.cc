@@ -257,6 +257,7 @@ Architecture read_hf_config(const Json& config_json, const Json& generation,
   read_sizes(config, family, a);
   read_layer_widths(config, a);
   if (!family.learned_positions) read_hf_rope(config, family, a);
+  extend_context(a);
   read_traits(config, family, a);
   a.factored = read_factored_layers(config);
   const JsonFields defaults(generation,

@@ -16,6 +16,20 @@ const std::string_view kQwen2Pattern =
 
 namespace {
 
+// Words by their case, as in the vocabularies tekken and o200k.
+#define HONE_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
+#define HONE_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
+constexpr std::string_view kTekkenPattern =
+    R"([^\r\n\p{L}\p{N}]?)" HONE_UPPER "*" HONE_LOWER R"(+|[^\r\n\p{L}\p{N}]?)" HONE_UPPER
+    "+" HONE_LOWER R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kO200kPattern =
+    R"([^\r\n\p{L}\p{N}]?)" HONE_UPPER "*" HONE_LOWER
+    R"(+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?)" HONE_UPPER "+" HONE_LOWER
+    R"(*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+#undef HONE_UPPER
+#undef HONE_LOWER
+
 constexpr std::string_view kNone, kEachDigit = R"(\p{N})";
 
 struct KnownName {
@@ -26,10 +40,27 @@ struct KnownName {
 
 // Writers use the first name of a pattern.
 const KnownName kKnownNames[] = {
-    {"gpt-2", kGpt2Pattern, kNone, false},      {"default", kGpt2Pattern, kNone, false},
-    {"llama-bpe", kLlama3Pattern, kNone, true}, {"llama3", kLlama3Pattern, kNone, true},
-    {"llama-v3", kLlama3Pattern, kNone, true},  {"dbrx", kLlama3Pattern, kNone, false},
-    {"qwen2", kQwen2Pattern, kNone, false},     {"smollm", kEachDigit, kGpt2Pattern, false},
+    {"gpt-2", kGpt2Pattern, kNone, false},
+    {"default", kGpt2Pattern, kNone, false},
+    {"a.x-4.0", kGpt2Pattern, kNone, false},
+    {"mellum", kGpt2Pattern, kNone, false},
+    {"llama-bpe", kLlama3Pattern, kNone, true},
+    {"llama3", kLlama3Pattern, kNone, true},
+    {"llama-v3", kLlama3Pattern, kNone, true},
+    {"falcon3", kLlama3Pattern, kNone, true},
+    {"pixtral", kLlama3Pattern, kNone, true},
+    {"dbrx", kLlama3Pattern, kNone, false},
+    {"smaug-bpe", kLlama3Pattern, kNone, false},
+    {"qwen2", kQwen2Pattern, kNone, false},
+    {"deepseek-r1-qwen", kQwen2Pattern, kNone, false},
+    {"megrez", kQwen2Pattern, kNone, false},
+    {"smollm", kEachDigit, kGpt2Pattern, false},
+    {"refact", kEachDigit, kGpt2Pattern, false},
+    {"starcoder", kEachDigit, kGpt2Pattern, false},
+    {"command-r", kEachDigit, kGpt2Pattern, false},
+    {"codeshell", kEachDigit, kGpt2Pattern, false},
+    {"tekken", kTekkenPattern, kNone, true},
+    {"gpt-4o", kO200kPattern, kNone, false},
 };
 
 std::vector<std::string> further_patterns(const KnownName& known) {

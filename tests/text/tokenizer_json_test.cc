@@ -202,7 +202,7 @@ TEST(TokenizerJson, refuses_lies_with_one_sentence) {
   expect_corrupt([](Json& j) { j.erase("model"); }, "model");
   expect_corrupt([](Json& j) { j["model"]["vocab"] = 7; }, "vocabulary");
   expect_corrupt([](Json& j) { j["model"]["vocab"]["a"] = 98; }, "98");
-  expect_corrupt([](Json& j) { j["model"]["vocab"]["hole"] = 2'000'000'000; }, "hole");
+  expect_corrupt([](Json& j) { j["model"]["vocab"]["hole"] = 2'000'000'000; }, "token ids below");
   expect_corrupt([](Json& j) { j["model"]["vocab"]["a"] = -1; }, "-1");
   expect_corrupt([](Json& j) { j["model"]["vocab"]["a"] = 1e99; }, "ids");
   expect_corrupt([](Json& j) { j["model"]["vocab"]["a"] = 4'294'967'393; }, "ids");

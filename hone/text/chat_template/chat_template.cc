@@ -56,7 +56,9 @@ Value formatted_time(std::time_t now, const Arguments& arguments) {
 ChatTemplate::ChatTemplate(std::string_view source,
                            std::map<std::string, std::string> special_tokens,
                            std::string_view where)
-    : program_(parse_template(source, where)), special_tokens_(std::move(special_tokens)) {}
+    : source_(source),
+      program_(parse_template(source, where)),
+      special_tokens_(std::move(special_tokens)) {}
 
 std::vector<TextSegment> ChatTemplate::render(const Conversation& conversation) const {
   HONE_REQUIRE(conversation.messages.is_array(), "chat template", "The messages are not a list.");

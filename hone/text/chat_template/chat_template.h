@@ -36,8 +36,10 @@ class ChatTemplate {
   // stays text. Throws Error{InvalidArgument} with the message of raise_exception(), or for
   // messages with which the template fails.
   std::vector<TextSegment> render(const Conversation& conversation) const;
+  const std::string& source() const { return source_; }
 
  private:
+  std::string source_;
   Block program_;
   std::map<std::string, std::string> special_tokens_;
 };

@@ -108,7 +108,7 @@ Value filter_tojson(const Value& value, const Arguments& arguments) {
   constexpr std::int64_t kMostIndent = 64;
   spelling.indent = static_cast<int>(
       std::clamp<std::int64_t>(integer_argument(arguments, 1, "indent", -1), -1, kMostIndent));
-  if (spelling.indent >= 0) spelling.item_separator = ",";
+  if (spelling.indent >= 0) spelling.item_separator = std::string(",");
   const Value* separators = find_argument(arguments, 2, "separators");
   if (separators != nullptr && separators->is_sequence() && separators->list().size() == 2) {
     spelling.item_separator = to_str(separators->list()[0]).text();

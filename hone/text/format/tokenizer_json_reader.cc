@@ -12,6 +12,14 @@
 namespace hone::text {
 namespace {
 
+// Whether an expression of the kind that tiktoken writes has alternatives for letters, numbers,
+// white space and everything else.
+bool matches_all(std::string_view expression) {
+  const auto has = [&](std::string_view part) { return expression.find(part) != expression.npos; };
+  return has("[^\\s\\p{L}\\p{N}]+") && expression.ends_with("|\\s+") && has("\\p{N}") &&
+         (has("\\p{L}+") || has("\\p{Ll}"));
+}
+
 // The leaves of nested {"type": "Sequence", `list`: […]} components.
 std::vector<const Json*> flatten(const Json* component, const char* list, std::string_view where) {
   if (component == nullptr || component->is_null()) return {};
@@ -101,6 +109,11 @@ void Reader::read_model() {
   if (added != nullptr) read_added_tokens(*added, table);
   v_.pieces = table.take_pieces();
   v_.types.assign(v_.pieces.size(), TokenType::Normal);
+  for (std::size_t id = 0; id < v_.pieces.size(); ++id) {
+    if (!v_.pieces[id].empty()) continue;  // a gap
+    v_.pieces[id] = padding_piece(id);
+    v_.types[id] = TokenType::Unused;
+  }
   for (const AddedToken& token : v_.added_tokens) {
     v_.types[token.id] = token.special ? TokenType::Control : TokenType::UserDefined;
   }
@@ -174,9 +187,14 @@ void Reader::read_split(const Json& part, const JsonField& field) {
   const JsonField pattern(field.require("pattern"), where_);
   const std::string literal = pattern.string("String", "");
   std::string expression = pattern.string("Regex", "");
-  // The "invert" flag is ignored: with Isolated, matches and the text between them are parts either
-  // way.
-  if (field.string("behavior", "") != "Isolated" || literal.empty() == expression.empty()) {
+  // With Isolated, matches and the text between them are parts, whether they are exchanged or not.
+  // Removed with "invert" drops the text between matches: the same for an expression that leaves
+  // nothing between them.
+  const std::string behavior = field.string("behavior", "");
+  const bool is_isolated =
+      behavior == "Isolated" ||
+      (behavior == "Removed" && field.flag("invert", false) && matches_all(expression));
+  if (!is_isolated || literal.empty() == expression.empty()) {
     fail_component("pre_tokenizer", part, where_);
   }
   for (const char c : literal) {

@@ -11,8 +11,7 @@
 
 namespace hone::text {
 
-// Collects the (piece, id) pairs of a JSON vocabulary and checks that the ids are 0 … n-1, each
-// once.
+// Collects the (piece, id) pairs of a JSON vocabulary and checks that each id has one piece.
 class VocabTable {
  public:
   // `vocab` is {"piece": id, …}. Errors are Error{CorruptFile} and name `where`.
@@ -20,7 +19,8 @@ class VocabTable {
 
   // Adds a piece. If it exists already, it must have the same id.
   TokenId add(const std::string& piece, const Json& id);
-  // The pieces in the order of their ids. Throws Error{CorruptFile} for gaps and duplicate ids.
+  // The pieces in the order of their ids; those of gaps are empty. Throws Error{CorruptFile} for
+  // duplicate ids, and for ids far above the number of pieces.
   std::vector<std::string> take_pieces();
 
  private:
