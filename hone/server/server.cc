@@ -16,6 +16,7 @@
 #include "hone/server/api/api_error.h"
 #include "hone/server/api/generation.h"
 #include "hone/server/api/routes.h"
+#include "hone/server/page/page.h"
 
 namespace hone::server {
 namespace {
@@ -87,6 +88,7 @@ struct Server::State {
   void answer(const std::shared_ptr<Exchange>& exchange, std::uint64_t salt);
   const Route& find_route(const HttpRequest& request) const;
   void respond_health(Exchange& exchange) const;
+  static void respond_page(Exchange& exchange);
   void respond_metrics(Exchange& exchange);
   void refuse(Exchange& exchange, const std::exception_ptr& error);
   void tick();
@@ -109,6 +111,16 @@ void Server::State::respond_health(Exchange& exchange) const {
   ApiError error(503, "The server is about to end.");
   error.retry_after_s = 1;
   exchange.respond(error.response());
+}
+
+// The page holds nothing that needs a key; what it asks for does.
+void Server::State::respond_page(Exchange& exchange) {
+  HttpResponse response{.type = "text/html; charset=utf-8", .body = std::string(page_text())};
+  response.fields.add("Content-Security-Policy",
+                      "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+                      "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
+                      "form-action 'none'");
+  exchange.respond(response);
 }
 
 void Server::State::respond_metrics(Exchange& exchange) {
@@ -152,6 +164,7 @@ void Server::State::handle(const std::shared_ptr<Exchange>& exchange) {
     if (is_get && (is_health(request.path) || request.path == "/livez")) {
       return respond_health(*exchange);
     }
+    if (is_get && request.path == "/") return respond_page(*exchange);
     const std::uint64_t salt = access.check(request);
     if (is_get && request.path == kMetrics) return respond_metrics(*exchange);
     find_route(request);

@@ -81,6 +81,34 @@ TEST_F(Serve, clients_of_responses_embeddings_and_messages_do) {
   expect_ok("tests/server/clients_more.py", path("port"));
 }
 
+TEST_F(Serve, clients_of_langchain_get_calls_and_objects) {
+  if (real_models().empty()) GTEST_SKIP() << "no real models in ~/.cache/hone-models";
+  HONE_REQUIRE_PEER("openai", "langchain_openai");
+  expect_ok("tests/server/clients_langchain.py", path("port"));
+}
+
+// Each of the other clients asks what the agent has asked once, without its cache.
+TEST_F(Serve, an_agent_reuses_what_it_has_sent_and_gets_the_same_answers) {
+  const std::vector<std::string> models = real_models();
+  const auto model = std::ranges::find_if(
+      models, [](const std::string& name) { return name.find("Coder") != std::string::npos; });
+  if (model == models.end()) GTEST_SKIP() << "no model for code in ~/.cache/hone-models";
+  HONE_REQUIRE_PEER("urllib");
+  constexpr int kClients = 16;
+  std::string lines;
+  Arguments keys;
+  for (int i = 0; i < kClients; ++i) {
+    keys.push_back(concat("key-of-client-", i));
+    lines += concat("client", i, ":", keys.back(), "\n");
+  }
+  Program server(hone_argv({"serve", *model, "--port", "0", "--port-file", path("port"),
+                            "--api-key-file", file("keys", lines)}));
+  const Arguments arguments = Arguments{concat("http://127.0.0.1:", port())} + keys;
+  EXPECT_EQ(run_peer("tests/server/agent_trace.py", arguments), "ok\n");
+  server.send(SIGINT);
+  EXPECT_EQ(server.wait().status, 0);
+}
+
 TEST_F(Serve, chat_keeps_the_conversation_and_reuses_it) {
   const std::vector<std::string> models = real_models();
   if (models.empty()) GTEST_SKIP() << "no real models in ~/.cache/hone-models";

@@ -5,86 +5,28 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <fstream>
-#include <functional>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/server/http_client.h"
+#include "tests/server/stories_server.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone::server {
 namespace {
 
+using test::events_of;
 using test::HttpAnswer;
+using test::pieces_of;
 using test::RawClient;
 using testing::HasSubstr;
 
-constexpr std::string_view kTemplate =
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:";
-
-class ServerTest : public testing::Test {
- protected:
-  void open(ServerOptions options = {}, infer::EngineOptions engine = {}) {
-    HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-    engine.executor = &serial_executor();
-    engine.tokenizer = model.parent_path() / "tok512.bin";
-    engine.on_step_end = [this] {
-      if (server_) server_->on_step_end();
-    };
-    engine_ = infer::Engine::open_or_throw(model, engine);
-    options.listener.port = 0;
-    server_.emplace(options,
-                    ServedModel{.engine = engine_.get(),
-                                .chat_template = std::make_shared<const text::ChatTemplate>(
-                                    kTemplate, std::map<std::string, std::string>()),
-                                .id = "stories"},
-                    steady_clock());
-    loop_ = std::jthread([this](std::stop_token stop) { engine_->run(std::move(stop)); });
-    server_->start();
-  }
-  void TearDown() override {
-    if (server_) server_->stop();
-    loop_ = {};
-  }
-  int port() const { return server_->port(); }
-  static bool eventually(const std::function<bool()>& holds) {
-    for (int i = 0; i < 2000; ++i) {
-      if (holds()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
-  }
-  static Json greedy(Index tokens) {
-    return {{"prompt", "Once upon a time"}, {"temperature", 0}, {"max_tokens", tokens}};
-  }
-
-  std::unique_ptr<infer::Engine> engine_;
-  std::optional<Server> server_;
-  std::jthread loop_;
-};
-
-// The pieces of a stream, without the last one, which must be [DONE].
-std::vector<Json> pieces_of(const std::string& body) {
-  std::vector<Json> out;
-  std::string last;
-  for (std::size_t at = 0; at < body.size();) {
-    const std::size_t end = body.find("\n\n", at);
-    const std::string line = body.substr(at, end - at);
-    at = end + 2;
-    EXPECT_TRUE(line.starts_with("data: ")) << line;
-    last = line.substr(6);
-    if (last != "[DONE]") out.push_back(Json::parse(last));
-  }
-  EXPECT_EQ(last, "[DONE]");
-  return out;
-}
+class ServerTest : public test::StoriesServer {};
 
 TEST_F(ServerTest, completes_as_the_engine_does) {
   open();
@@ -246,17 +188,6 @@ TEST_F(ServerTest, embeds_texts_as_numbers_and_base64) {
   body["encoding_format"] = "base64";
   const std::string text = client.post_json("/v1/embeddings", body).json()["data"][0]["embedding"];
   EXPECT_EQ(text.size(), (vector.size() * 4 + 2) / 3 * 4);
-}
-
-// The data of the server-sent events of this name.
-std::vector<Json> events_of(const std::string& body, const std::string& name) {
-  std::vector<Json> out;
-  const std::string head = "event: " + name + "\ndata: ";
-  for (std::size_t at = 0; (at = body.find(head, at)) != std::string::npos;) {
-    at += head.size();
-    out.push_back(Json::parse(body.substr(at, body.find("\n\n", at) - at)));
-  }
-  return out;
 }
 
 TEST_F(ServerTest, speaks_the_messages_api) {

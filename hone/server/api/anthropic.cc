@@ -8,7 +8,8 @@
 
 #include "hone/core/check.h"
 #include "hone/server/api/anthropic_answer.h"
-#include "hone/server/api/messages.h"
+#include "hone/server/api/chat_request.h"
+#include "hone/server/api/json_text.h"
 #include "hone/server/api/request_fields.h"
 
 namespace hone::server {
@@ -82,24 +83,35 @@ void convert_message(Fields& message, Json& out) {
   if (has_text || own.contains("tool_calls")) out.push_back(std::move(own));
 }
 
-Json tools_of(const Json& tools, const Fields& fields) {
-  if (!tools.is_array()) fields.fail("tools", "an array");
-  Json out = Json::array();
-  for (std::size_t i = 0; i < tools.size(); ++i) {
-    Fields tool(tools[i], concat("tools[", i, "]"));
-    const Json* schema = tool.find("input_schema");
-    if (schema == nullptr) continue;  // a tool of the vendor's own servers
-    out.push_back({{"type", "function"},
-                   {"function",
-                    {{"name", tool.required_string("name")},
-                     {"description", tool.string("description").value_or("")},
-                     {"parameters", *schema}}}});
+void read_message_tools(Fields& fields, ChatRequest& chat) {
+  if (const Json* tools = fields.find("tools")) {
+    if (!tools->is_array()) fields.fail("tools", "an array");
+    for (std::size_t i = 0; i < tools->size(); ++i) {
+      Fields tool((*tools)[i], concat("tools[", i, "]"));
+      if (!tool.has("input_schema")) continue;  // a tool of the vendor's own servers
+      add_tool(chat, tool, "input_schema", tool.boolean("strict").value_or(false));
+    }
   }
-  return out.empty() ? Json() : out;
+  const Json* choice = fields.find("tool_choice");
+  if (choice == nullptr) return;
+  Fields named(*choice, "tool_choice");
+  const std::string type = named.required_string("type");
+  chat.parallel_calls = !named.boolean("disable_parallel_tool_use").value_or(false);
+  if (type == "none") {
+    chat.choice = ChatRequest::ToolChoice::None;
+  } else if (type == "any") {
+    chat.choice = ChatRequest::ToolChoice::Required;
+  } else if (type == "tool") {
+    require_tool(chat, named.required_string("name"), "tool_choice");
+  } else if (type != "auto") {
+    named.fail("type", "auto, any, tool or none");
+  }
 }
 
-text::Conversation read_conversation(Fields& fields) {
-  text::Conversation out{.now = std::time(nullptr)};
+ChatRequest read_messages_chat(Fields& fields) {
+  ChatRequest chat;
+  text::Conversation& out = chat.conversation;
+  out.now = std::time(nullptr);
   if (const Json* system = fields.find("system")) {
     const std::string text = text_of(*system, "system");
     if (!text.empty()) out.messages.push_back({{"role", "system"}, {"content", text}});
@@ -113,13 +125,8 @@ text::Conversation read_conversation(Fields& fields) {
     convert_message(message, out.messages);
   }
   if (out.messages.empty()) fields.fail("messages", "a message with text");
-  if (const Json* tools = fields.find("tools")) out.tools = tools_of(*tools, fields);
-  if (const Json* choice = fields.find("tool_choice")) {
-    const std::string type = choice->is_object() ? choice->value("type", "") : "";
-    if (type == "none") out.tools = Json();
-    if (type == "any" || type == "tool") fields.refuse("tool_choice");
-  }
-  return out;
+  read_message_tools(fields, chat);
+  return chat;
 }
 
 }  // namespace
@@ -129,29 +136,24 @@ void post_messages(Service& service, const std::shared_ptr<Exchange>& exchange,
   const Json body = parse_json(exchange->request().body, "the body");
   Fields fields(body);
   check_model(fields, service);
-  std::vector<infer::TokenId> ids =
-      prompt_ids(service, render_prompt(service, read_conversation(fields)));
-  check_context(std::ssize(ids), service, "messages");
   infer::Request request;
   read_sampling(fields, service, request);
   request.salt = salt;
   request.stop = fields.strings("stop_sequences", 16);
   std::erase_if(request.stop, [](const std::string& stop) { return stop.empty(); });
-  const Index left = service.engine().info().context - std::ssize(ids);
-  request.max_tokens =
-      std::min(fields.integer("max_tokens", 1, Index{1} << 30).value_or(left), left);
-  request.min_tokens = std::min(request.min_tokens, request.max_tokens);
+  const ChatPlan plan = plan_chat(service, read_messages_chat(fields), request, "messages");
+  set_length(service, fields.integer("max_tokens", 1, Index{1} << 30), request);
   const bool streams = fields.boolean("stream").value_or(false);
   for (const char* name : {"metadata", "service_tier", "thinking", "context_management"}) {
     fields.accept(name);
   }
-  const Index prompt_tokens = std::ssize(ids);
-  request.tokens = std::move(ids);
-  auto answer = std::make_unique<AnthropicAnswer>(service, exchange, streams, prompt_tokens,
-                                                  request.stop, fields.ignored_names());
-  std::vector<infer::Request> requests;
-  requests.push_back(std::move(request));
-  std::make_shared<Generation>(service, exchange, std::move(answer))->start(std::move(requests));
+  AnthropicOptions options{.streams = streams,
+                           .prompt_tokens = std::ssize(request.tokens),
+                           .stops = request.stop,
+                           .syntax = plan.syntax,
+                           .ignored = join_names(fields.ignored_names(), plan.ignored)};
+  auto answer = std::make_unique<AnthropicAnswer>(service, exchange, std::move(options));
+  std::make_shared<Generation>(service, exchange, std::move(answer))->start(std::move(request));
 }
 
 void post_count_tokens(Service& service, const std::shared_ptr<Exchange>& exchange,
@@ -159,8 +161,9 @@ void post_count_tokens(Service& service, const std::shared_ptr<Exchange>& exchan
   const Json body = parse_json(exchange->request().body, "the body");
   Fields fields(body);
   check_model(fields, service);
-  const auto ids = prompt_ids(service, render_prompt(service, read_conversation(fields)));
-  exchange->respond({.body = Json({{"input_tokens", ids.size()}}).dump() + "\n"});
+  infer::Request request;
+  plan_chat(service, read_messages_chat(fields), request, "messages");
+  respond_json(*exchange, {{"input_tokens", request.tokens.size()}});
 }
 
 }  // namespace hone::server

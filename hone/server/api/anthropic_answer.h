@@ -6,15 +6,22 @@
 #include <vector>
 
 #include "hone/server/api/generation.h"
+#include "hone/server/tools/output_items.h"
 
 namespace hone::server {
 
+struct AnthropicOptions {
+  bool streams = false;
+  Index prompt_tokens = 0;
+  std::vector<std::string> stops{};  // the stop sequences of the request
+  OutputSyntax syntax{};
+  std::string ignored{};  // names of fields for the header X-Hone-Ignored
+};
+
 // Answers in the shapes of /v1/messages, at once or as server-sent events.
-class AnthropicAnswer final : public Answer {
+class AnthropicAnswer final : public Answer, private OutputListener {
  public:
-  // `stops` are the stop sequences of the request, `ignored` names fields for X-Hone-Ignored.
-  AnthropicAnswer(Service& service, std::shared_ptr<Exchange> exchange, bool streams,
-                  Index prompt_tokens, std::vector<std::string> stops, std::string ignored);
+  AnthropicAnswer(Service& service, std::shared_ptr<Exchange> exchange, AnthropicOptions options);
 
   bool on_event(std::size_t choice, const infer::Event& event) override;
   void on_end() override;
@@ -22,6 +29,9 @@ class AnthropicAnswer final : public Answer {
   void on_silence() override;
 
  private:
+  void on_begin(std::size_t index, const OutputItem& item) override;
+  void on_text(std::size_t index, const OutputItem& item, std::string_view text) override;
+  void on_end(std::size_t index, const OutputItem& item) override;
   bool begin();
   bool send(std::string_view event, Json data);
   Json message() const;
@@ -30,14 +40,11 @@ class AnthropicAnswer final : public Answer {
 
   Service& service_;
   const std::shared_ptr<Exchange> exchange_;
-  const bool streams_;
-  const Index prompt_tokens_;
-  const std::vector<std::string> stops_;
-  const std::string ignored_;
-  std::string text_;
+  const AnthropicOptions options_;
+  OutputItems items_;
   Json stop_reason_, stop_sequence_;
   infer::Timings timings_{};
-  bool has_begun_ = false;
+  bool has_begun_ = false, goes_on_ = true;
 };
 
 }  // namespace hone::server

@@ -130,4 +130,8 @@ std::string Fields::ignored_names() const {
   return out;
 }
 
+std::string join_names(const std::string& first, const std::string& second) {
+  return concat(first, first.empty() || second.empty() ? "" : ", ", second);
+}
+
 }  // namespace hone::server

@@ -46,4 +46,7 @@ class Fields {
   std::set<std::string, std::less<>> seen_;
 };
 
+// Two lists of names as one.
+std::string join_names(const std::string& first, const std::string& second);
+
 }  // namespace hone::server

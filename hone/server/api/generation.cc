@@ -46,21 +46,22 @@ void Generation::start(std::vector<infer::Request> requests) {
   started_ = last_event_ = service_.clock().now_ns();
   last_token_.resize(requests.size());
   open_ = requests.size();
-  try {
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      ids_.push_back(service_.engine().submit(std::move(requests[i]),
-                                              std::make_shared<Sink>(shared_from_this(), i)));
-    }
-  } catch (...) {
-    has_failed_ = true;  // what was accepted ends unseen
-    for (const RequestId id : ids_) service_.engine().cancel(id);
-    throw;
+  std::vector<std::shared_ptr<infer::EventSink>> sinks;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    sinks.push_back(std::make_shared<Sink>(shared_from_this(), i));
   }
+  ids_ = service_.engine().submit(std::move(requests), sinks);
   service_.enter(shared_from_this());
   const std::weak_ptr<Generation> weak = weak_from_this();
   exchange_->on_close([weak] {
     if (const auto self = weak.lock()) self->cancel();
   });
+}
+
+void Generation::start(infer::Request request) {
+  std::vector<infer::Request> one;
+  one.push_back(std::move(request));
+  start(std::move(one));
 }
 
 // On the thread of the engine.

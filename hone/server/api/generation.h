@@ -35,6 +35,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // Submits all texts, or none: throws what Engine::submit() throws.
   void start(std::vector<infer::Request> requests);
+  void start(infer::Request request);
   // Hands new events to the answer.
   void drain();
   // Cancels the texts; their last events still come.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/error.h"
 #include "hone/server/api/api_error.h"
 #include "hone/server/api/request_fields.h"
 #include "hone/text/turn_tokens.h"
@@ -48,8 +49,11 @@ Json tool_calls_of(Fields& message) {
     Json& arguments = call["function"]["arguments"];
     if (arguments.is_null()) arguments = Json::object();
     if (!arguments.is_string()) continue;
-    const Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
-    if (parsed.is_object()) arguments = parsed;  // anything else stays what the model wrote
+    try {
+      Json parsed = parse_json(arguments.get_ref<const std::string&>(), "arguments");
+      if (parsed.is_object()) arguments = std::move(parsed);
+    } catch (const Error&) {  // stays what the model wrote
+    }
   }
   return calls;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/server/api/chat_request.h"
 #include "hone/server/api/messages.h"
 #include "hone/server/api/openai_answer.h"
 #include "hone/server/api/prompt_scores.h"
@@ -31,13 +32,14 @@ Json parse_body(const Exchange& exchange) {
 struct Common {
   Request request;
   OpenAiOptions options;
+  ResponseSchema schema;
   Index choices = 1;
 };
 
 void read_common(Fields& fields, const Service& service, std::uint64_t salt, Common& out) {
   check_model(fields, service);
   read_sampling(fields, service, out.request);
-  read_response_format(fields, out.request);
+  out.schema = read_response_format(fields);
   out.request.salt = salt;
   out.choices = fields.integer("n", 1, kMostChoices).value_or(1);
   out.options.streams = fields.boolean("stream").value_or(false);
@@ -121,9 +123,15 @@ void post_completions(Service& service, const std::shared_ptr<Exchange>& exchang
   }
   const bool echoes = fields.boolean("echo").value_or(false);
   if (echoes) common.options.echo = prompts.texts;
-  if (fields.integer("best_of", 1, kMostChoices).value_or(1) > common.choices) {
-    fields.fail("best_of", "the number of choices n");
+  if (const auto best_of = fields.integer("best_of", 1, kMostChoices)) {
+    if (*best_of < common.choices) fields.fail("best_of", "at least the number of choices n");
+    if (*best_of > common.choices && common.options.streams) {
+      fields.fail("stream", "false with a best_of above n");
+    }
+    common.options.answered_choices = std::exchange(common.choices, *best_of);
+    common.request.logprobs = std::max<Index>(1, common.request.logprobs);
   }
+  set_schema(service, common.schema.text, common.schema.label, common.request);
   common.options.ignored = fields.ignored_names();
   if (echoes && common.options.has_logprobs) {
     if (common.options.streams) fields.fail("stream", "false with echo and logprobs");
@@ -139,36 +147,18 @@ void post_chat_completions(Service& service, const std::shared_ptr<Exchange>& ex
   Common common;
   common.options.is_chat = true;
   read_common(fields, service, salt, common);
-  text::Conversation conversation{.now = std::time(nullptr)};
-  conversation.messages = read_messages(fields);
-  if (const Json* tools = fields.find("tools")) {
-    if (!tools->is_array()) fields.fail("tools", "an array");
-    if (!tools->empty()) conversation.tools = *tools;
-  }
-  if (const Json* choice = fields.find("tool_choice")) {
-    if (*choice == "none") conversation.tools = Json();
-    if (*choice == "required" || choice->is_object()) fields.refuse("tool_choice");
-  }
-  fields.accept("parallel_tool_calls");
-  if (const Json* variables = fields.find("chat_template_kwargs")) {
-    if (!variables->is_object()) fields.fail("chat_template_kwargs", "an object");
-    conversation.variables = *variables;
-  }
-  if (const auto effort = fields.string("reasoning_effort")) {
-    conversation.variables["reasoning_effort"] = *effort;
-  }
+  ChatRequest chat = read_chat(fields);
+  chat.schema = common.schema.text;
+  chat.schema_label = common.schema.label;
   for (const char* name :
        {"functions", "function_call", "audio", "prediction", "web_search_options"}) {
     fields.refuse(name);
   }
-  std::vector<TokenId> ids = prompt_ids(service, render_prompt(service, conversation));
-  check_context(std::ssize(ids), service, "messages");
-  const Index context = service.engine().info().context;
   const auto asked = fields.integer("max_completion_tokens", 1, Index{1} << 30);
   const auto older = fields.integer("max_tokens", 1, Index{1} << 30);
-  common.request.max_tokens =
-      std::min(asked ? *asked : older.value_or(context), context - std::ssize(ids));
-  common.request.min_tokens = std::min(common.request.min_tokens, common.request.max_tokens);
+  ChatPlan plan = plan_chat(service, std::move(chat), common.request, "messages");
+  set_length(service, asked ? asked : older, common.request);
+  common.options.syntax = std::move(plan.syntax);
   common.options.has_logprobs = fields.boolean("logprobs").value_or(false);
   common.options.top_logprobs = fields.integer("top_logprobs", 0, 20).value_or(0);
   if (common.options.top_logprobs > 0 && !common.options.has_logprobs) {
@@ -177,7 +167,8 @@ void post_chat_completions(Service& service, const std::shared_ptr<Exchange>& ex
   if (common.options.has_logprobs) {
     common.request.logprobs = std::max<Index>(1, common.options.top_logprobs);
   }
-  common.options.ignored = fields.ignored_names();
+  common.options.ignored = join_names(fields.ignored_names(), plan.ignored);
+  std::vector<TokenId> ids = std::exchange(common.request.tokens, {});
   submit(service, exchange, std::move(common), {std::move(ids)});
 }
 

@@ -8,6 +8,7 @@
 
 #include "hone/server/api/generation.h"
 #include "hone/server/api/prompt_scores.h"
+#include "hone/server/tools/output_items.h"
 
 namespace hone::server {
 
@@ -23,7 +24,11 @@ struct OpenAiOptions {
   std::vector<std::vector<infer::TokenId>> echo_ids{};
   std::vector<PromptScores> echo_scores{};
   Index choices_of_prompt = 1;  // choice c answers prompt c / choices_of_prompt
-  std::string ignored{};        // names of fields for the header X-Hone-Ignored
+  // How many choices of a prompt are answered: the ones whose tokens are most likely on average; 0:
+  // all.
+  Index answered_choices = 0;
+  OutputSyntax syntax{};  // of a chat
+  std::string ignored{};  // names of fields for the header X-Hone-Ignored
 };
 
 // Answers in the shapes of /v1/completions and /v1/chat/completions, at once or as server-sent
@@ -38,8 +43,12 @@ class OpenAiAnswer final : public Answer {
   void on_silence() override;
 
  private:
+  class Deltas;
   struct Choice {
-    std::string text, finish_reason;
+    Choice(const OutputSyntax& syntax, const std::string& seed) : items(syntax, seed) {}
+    std::string text, finish_reason;  // the text of a completion
+    OutputItems items;                // of a chat
+    Index calls = 0;
     std::vector<infer::TokenId> ids;
     Json chat_logprobs = Json::array();
     Json tokens = Json::array(), token_logprobs = Json::array(), top_logprobs = Json::array(),
@@ -47,6 +56,7 @@ class OpenAiAnswer final : public Answer {
     Index offset = 0;
     bool has_begun = false;
     infer::Timings timings{};
+    double logprob = 0;  // of all tokens
   };
 
   void echo_prompt(Choice& choice, std::size_t prompt);
@@ -55,10 +65,14 @@ class OpenAiAnswer final : public Answer {
   void begin_stream();
   bool send(const Json& json);
   Json head(std::string_view object) const;
-  Json chunk(std::size_t index, const std::string& text, const Json& finish, Json logprobs);
+  Json chunk(std::size_t index, Json delta, const Json& finish, Json logprobs);
+  bool take_chat(std::size_t index, const infer::Event& event, Json logprobs);
+  bool take_completion(std::size_t index, const infer::Event& event, Json logprobs);
   Json usage() const;
   Json logprobs_of(Choice& choice, const infer::Event& event);
+  std::vector<std::size_t> answered() const;
   Json whole_choice(std::size_t index) const;
+  static Json whole_message(const Choice& choice);
 
   Service& service_;
   const std::shared_ptr<Exchange> exchange_;

@@ -93,23 +93,20 @@ void check_model(Fields& fields, const Service& service) {
                  "model", "model_not_found");
 }
 
-void read_response_format(Fields& fields, infer::Request& request) {
+ResponseSchema read_response_format(Fields& fields) {
   const Json* format = fields.find("response_format");
-  if (format == nullptr) return;
+  if (format == nullptr) return {};
   Fields inner(*format, "response_format");
   const std::string type = inner.required_string("type");
-  if (type == "text") return;
-  if (type == "json_object") {
-    request.json_schema = R"({"type":"object"})";
-    return;
-  }
+  if (type == "text") return {};
+  if (type == "json_object") return {R"({"type":"object"})", "response_format"};
   if (type != "json_schema") inner.fail("type", "text, json_object or json_schema");
   const Json* description = inner.find("json_schema");
   if (description == nullptr) inner.fail("json_schema", "an object with a schema");
   Fields named(*description, "response_format.json_schema");
   const Json* schema = named.find("schema");
   if (schema == nullptr) named.fail("schema", "a JSON schema");
-  request.json_schema = schema->dump();
+  return {schema->dump(), named.path_of("schema")};
 }
 
 void check_context(Index prompt_tokens, const Service& service, const std::string& param) {

@@ -18,8 +18,11 @@ void read_sampling(Fields& fields, const Service& service, infer::Request& reque
 // Throws ApiError{404} unless `model` is absent or served.
 void check_model(Fields& fields, const Service& service);
 
-// Sets the schema of response_format, if there is one.
-void read_response_format(Fields& fields, infer::Request& request);
+// The text of the schema of response_format, and its place; empty without one.
+struct ResponseSchema {
+  std::string text{}, label{};
+};
+ResponseSchema read_response_format(Fields& fields);
 
 // Throws ApiError{400} with the code context_length_exceeded, in the words that clients look for,
 // unless so many tokens and one more fit into the context. `param` names the prompt.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/server/api/chat_request.h"
 #include "hone/server/api/messages.h"
 #include "hone/server/api/request_fields.h"
 #include "hone/server/api/responses_answer.h"
@@ -39,7 +40,7 @@ Json message_of(Fields& item) {
   return {};  // reasoning, and items of the vendor's own tools
 }
 
-text::Conversation read_input(Fields& fields) {
+Json read_input(Fields& fields) {
   Json messages = Json::array();
   if (const auto instructions = fields.string("instructions")) {
     messages.push_back({{"role", "system"}, {"content", *instructions}});
@@ -61,38 +62,47 @@ text::Conversation read_input(Fields& fields) {
   }
   const Json whole = {{"messages", std::move(messages)}};
   Fields chat(whole);
-  return {.messages = read_messages(chat), .now = std::time(nullptr)};
+  return read_messages(chat);
 }
 
-// Functions in the shape of the chat API; other kinds of tools are left out.
-Json read_tools(Fields& fields) {
-  const Json* tools = fields.find("tools");
-  if (tools == nullptr) return {};
-  if (!tools->is_array()) fields.fail("tools", "an array");
-  Json out = Json::array();
-  for (const Json& tool : *tools) {
-    if (!tool.is_object() || tool.value("type", "") != "function") continue;
-    Json function = tool;
-    function.erase("type");
-    out.push_back({{"type", "function"}, {"function", std::move(function)}});
+// Functions; other kinds of tools are left out.
+void read_response_tools(Fields& fields, ChatRequest& chat) {
+  if (const Json* tools = fields.find("tools")) {
+    if (!tools->is_array()) fields.fail("tools", "an array");
+    for (std::size_t i = 0; i < tools->size(); ++i) {
+      Fields tool((*tools)[i], concat("tools[", i, "]"));
+      if (tool.required_string("type") != "function") continue;
+      add_tool(chat, tool, "parameters", tool.boolean("strict").value_or(false));
+    }
   }
+  chat.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
   const Json* choice = fields.find("tool_choice");
-  if (choice != nullptr && *choice == "none") return {};
-  return out.empty() ? Json() : out;
+  if (choice == nullptr || *choice == "auto") return;
+  if (*choice == "none") {
+    chat.choice = ChatRequest::ToolChoice::None;
+  } else if (*choice == "required") {
+    chat.choice = ChatRequest::ToolChoice::Required;
+  } else {
+    if (!choice->is_object()) fields.fail("tool_choice", "none, auto, required or an object");
+    Fields named(*choice, "tool_choice");
+    if (named.required_string("type") != "function") named.fail("type", "function");
+    require_tool(chat, named.required_string("name"), "tool_choice");
+  }
 }
 
 // text.format, in the shape of response_format.
-void read_format(Fields& fields, infer::Request& request) {
+ResponseSchema read_format(Fields& fields) {
   const Json* text = fields.find("text");
-  if (text == nullptr) return;
+  if (text == nullptr) return {};
   Fields inner(*text, "text");
   const Json* format = inner.find("format");
-  if (format == nullptr) return;
-  Json chat = {{"type", format->value("type", "text")}};
+  if (format == nullptr) return {};
+  Fields described(*format, "text.format");
+  Json chat = {{"type", described.required_string("type")}};
   if (chat["type"] == "json_schema") chat["json_schema"] = *format;
   const Json whole = {{"response_format", std::move(chat)}};
   Fields named(whole);
-  read_response_format(named, request);
+  return read_response_format(named);
 }
 
 }  // namespace
@@ -105,39 +115,42 @@ void post_responses(Service& service, const std::shared_ptr<Exchange>& exchange,
   fields.refuse("previous_response_id");
   fields.refuse("conversation");
   fields.refuse("background");
-  text::Conversation conversation = read_input(fields);
-  conversation.tools = read_tools(fields);
+  const ResponseSchema schema = read_format(fields);
+  ChatRequest chat;
+  chat.schema = schema.text;
+  chat.schema_label = schema.label;
+  chat.conversation.messages = read_input(fields);
+  chat.conversation.now = std::time(nullptr);
+  read_response_tools(fields, chat);
+  const bool parallel_calls = chat.parallel_calls;
   infer::Request request;
   read_sampling(fields, service, request);
-  read_format(fields, request);
   request.salt = salt;
-  request.tokens = prompt_ids(service, render_prompt(service, conversation));
-  const Index prompt_tokens = std::ssize(request.tokens);
-  check_context(prompt_tokens, service, "input");
-  const Index left = service.engine().info().context - prompt_tokens;
+  const ChatPlan plan = plan_chat(service, std::move(chat), request, "input");
   const auto most = fields.integer("max_output_tokens", 1, Index{1} << 30);
-  request.max_tokens = std::min(most.value_or(left), left);
-  request.min_tokens = std::min(request.min_tokens, request.max_tokens);
+  set_length(service, most, request);
   const bool streams = fields.boolean("stream").value_or(false);
   for (const char* name :
        {"metadata", "store", "service_tier", "user", "include", "truncation", "reasoning",
-        "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "stream_options"}) {
+        "prompt_cache_key", "safety_identifier", "stream_options"}) {
     fields.accept(name);
   }
   Json echoed = {{"instructions", body.value("instructions", Json())},
                  {"max_output_tokens", most ? Json(*most) : Json()},
                  {"metadata", body.value("metadata", Json::object())},
-                 {"parallel_tool_calls", true},
+                 {"parallel_tool_calls", parallel_calls},
                  {"temperature", request.sampling.temperature},
                  {"text", body.value("text", Json({{"format", {{"type", "text"}}}}))},
                  {"tool_choice", body.value("tool_choice", Json("auto"))},
                  {"tools", body.value("tools", Json::array())},
                  {"top_p", request.sampling.top_p}};
-  auto answer = std::make_unique<ResponsesAnswer>(service, exchange, streams, prompt_tokens,
-                                                  std::move(echoed), fields.ignored_names());
-  std::vector<infer::Request> requests;
-  requests.push_back(std::move(request));
-  std::make_shared<Generation>(service, exchange, std::move(answer))->start(std::move(requests));
+  ResponsesOptions options{.streams = streams,
+                           .prompt_tokens = std::ssize(request.tokens),
+                           .echoed = std::move(echoed),
+                           .syntax = plan.syntax,
+                           .ignored = join_names(fields.ignored_names(), plan.ignored)};
+  auto answer = std::make_unique<ResponsesAnswer>(service, exchange, std::move(options));
+  std::make_shared<Generation>(service, exchange, std::move(answer))->start(std::move(request));
 }
 
 }  // namespace hone::server

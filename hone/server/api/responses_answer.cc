@@ -8,26 +8,62 @@
 #include "hone/server/api/json_text.h"
 
 namespace hone::server {
-ResponsesAnswer::ResponsesAnswer(Service& service, std::shared_ptr<Exchange> exchange, bool streams,
-                                 Index prompt_tokens, Json echoed, std::string ignored)
-    : service_(service),
-      exchange_(std::move(exchange)),
-      streams_(streams),
-      prompt_tokens_(prompt_tokens),
-      echoed_(std::move(echoed)),
-      ignored_(std::move(ignored)),
-      item_id_(concat("msg_", exchange_->request().id)),
-      created_(std::time(nullptr)) {}
+namespace {
 
-Json ResponsesAnswer::part() const {
-  return {{"type", "output_text"}, {"text", text_}, {"annotations", Json::array()}};
+Json part_of(const OutputItem& item, const std::string& text) {
+  if (item.kind == OutputItem::Kind::Reasoning) return {{"type", "reasoning_text"}, {"text", text}};
+  return {{"type", "output_text"},
+          {"text", text},
+          {"annotations", Json::array()},
+          {"logprobs", Json::array()}};
 }
 
-Json ResponsesAnswer::item(std::string_view status) const {
+// What events that a text has grown or ended are called.
+std::string_view event_of(const OutputItem& item) {
+  switch (item.kind) {
+    case OutputItem::Kind::Reasoning:
+      return "response.reasoning_text";
+    case OutputItem::Kind::Call:
+      return "response.function_call_arguments";
+    case OutputItem::Kind::Content:
+      break;
+  }
+  return "response.output_text";
+}
+
+}  // namespace
+
+ResponsesAnswer::ResponsesAnswer(Service& service, std::shared_ptr<Exchange> exchange,
+                                 ResponsesOptions options)
+    : service_(service),
+      exchange_(std::move(exchange)),
+      options_(std::move(options)),
+      created_(std::time(nullptr)),
+      items_(options_.syntax, exchange_->request().id) {}
+
+std::string ResponsesAnswer::item_id(std::size_t index) const {
+  return concat("item_", exchange_->request().id, "_", index);
+}
+
+Json ResponsesAnswer::item_json(std::size_t index, const OutputItem& item,
+                                std::string_view status) const {
+  const bool is_whole = status != "in_progress";
+  const std::string text = is_whole ? item.text : std::string();
+  if (item.kind == OutputItem::Kind::Call) {
+    return {{"type", "function_call"}, {"id", item_id(index)}, {"call_id", item.id},
+            {"name", item.name},       {"arguments", text},    {"status", status}};
+  }
   Json content = Json::array();
-  if (status != "in_progress") content.push_back(part());
+  if (is_whole) content.push_back(part_of(item, text));
+  if (item.kind == OutputItem::Kind::Reasoning) {
+    return {{"type", "reasoning"},
+            {"id", item_id(index)},
+            {"summary", Json::array()},
+            {"content", std::move(content)},
+            {"status", status}};
+  }
   return {{"type", "message"},
-          {"id", item_id_},
+          {"id", item_id(index)},
           {"status", status},
           {"role", "assistant"},
           {"content", std::move(content)}};
@@ -38,12 +74,15 @@ Json ResponsesAnswer::response() const {
   Json details, usage, output = Json::array();
   if (status_ == "incomplete") details = {{"reason", "max_output_tokens"}};
   if (is_done) {
-    output.push_back(item(status_));
-    usage = {{"input_tokens", prompt_tokens_},
+    for (std::size_t i = 0; i < items_.items().size(); ++i) {
+      const bool is_last = i + 1 == items_.items().size();
+      output.push_back(item_json(i, items_.items()[i], is_last ? status_ : "completed"));
+    }
+    usage = {{"input_tokens", options_.prompt_tokens},
              {"input_tokens_details", {{"cached_tokens", timings_.cached_tokens}}},
              {"output_tokens", timings_.generated_tokens},
              {"output_tokens_details", {{"reasoning_tokens", 0}}},
-             {"total_tokens", prompt_tokens_ + timings_.generated_tokens}};
+             {"total_tokens", options_.prompt_tokens + timings_.generated_tokens}};
   }
   Json out = {{"id", concat("resp_", exchange_->request().id)},
               {"object", "response"},
@@ -57,59 +96,79 @@ Json ResponsesAnswer::response() const {
               {"store", false},
               {"truncation", "disabled"},
               {"usage", std::move(usage)}};
-  out.update(echoed_);
+  out.update(options_.echoed);
   return out;
 }
 
-Json ResponsesAnswer::place() const {
-  return {{"item_id", item_id_}, {"output_index", 0}, {"content_index", 0}};
+Json ResponsesAnswer::place(std::size_t index, const OutputItem& item) const {
+  Json out = {{"item_id", item_id(index)}, {"output_index", index}};
+  if (item.kind != OutputItem::Kind::Call) out["content_index"] = 0;
+  return out;
 }
 
-bool ResponsesAnswer::send(std::string_view type, const Json& data) {
+void ResponsesAnswer::send(std::string_view type, const Json& data) {
   Json named = {{"type", type}, {"sequence_number", sequence_++}};
   named.update(data);
-  return exchange_->write(concat("event: ", type, "\ndata: ", json_text(named), "\n\n"));
+  goes_on_ = exchange_->write(concat("event: ", type, "\ndata: ", json_text(named), "\n\n"));
 }
 
-bool ResponsesAnswer::begin() {
-  if (std::exchange(has_begun_, true)) return true;
-  begin_events(*exchange_, ignored_);
+void ResponsesAnswer::begin() {
+  if (std::exchange(has_begun_, true)) return;
+  begin_events(*exchange_, options_.ignored);
   send("response.created", {{"response", response()}});
   send("response.in_progress", {{"response", response()}});
-  send("response.output_item.added", {{"output_index", 0}, {"item", item("in_progress")}});
-  Json added = place();
-  added["part"] = part();
-  return send("response.content_part.added", added);
+}
+
+void ResponsesAnswer::on_begin(std::size_t index, const OutputItem& item) {
+  send("response.output_item.added",
+       {{"output_index", index}, {"item", item_json(index, item, "in_progress")}});
+  if (item.kind == OutputItem::Kind::Call) return;
+  Json added = place(index, item);
+  added["part"] = part_of(item, {});
+  send("response.content_part.added", added);
+}
+
+void ResponsesAnswer::on_text(std::size_t index, const OutputItem& item, std::string_view text) {
+  Json delta = place(index, item);
+  delta["delta"] = text;
+  if (item.kind == OutputItem::Kind::Content) delta["logprobs"] = Json::array();
+  send(concat(event_of(item), ".delta"), delta);
+}
+
+void ResponsesAnswer::on_end(std::size_t index, const OutputItem& item) {
+  Json done = place(index, item);
+  if (item.kind == OutputItem::Kind::Call) {
+    done["name"] = item.name;
+    done["arguments"] = item.text;
+  } else {
+    done["text"] = item.text;
+    if (item.kind == OutputItem::Kind::Content) done["logprobs"] = Json::array();
+  }
+  send(concat(event_of(item), ".done"), done);
+  if (item.kind != OutputItem::Kind::Call) {
+    Json last = place(index, item);
+    last["part"] = part_of(item, item.text);
+    send("response.content_part.done", last);
+  }
+  send("response.output_item.done",
+       {{"output_index", index},
+        {"item", item_json(index, item, status_ == "in_progress" ? "completed" : status_)}});
 }
 
 bool ResponsesAnswer::on_event(std::size_t /*choice*/, const infer::Event& event) {
-  if (streams_) begin();
-  text_ += event.text;
+  OutputListener* listener = options_.streams ? this : nullptr;
+  if (options_.streams) begin();
+  items_.push(event.text, listener);
   if (event.finished) {
     timings_ = event.timings;
     status_ = *event.finished == infer::FinishReason::Stop ? "completed" : "incomplete";
+    items_.finish(listener);
   }
-  if (!streams_) return !exchange_->is_closed();
-  if (event.text.empty()) return !exchange_->is_closed();
-  Json delta = place();
-  delta["delta"] = event.text;
-  delta["logprobs"] = Json::array();
-  return send("response.output_text.delta", delta);
+  return goes_on_ && !exchange_->is_closed();
 }
 
 void ResponsesAnswer::on_end() {
-  if (!streams_) {
-    return respond_json(*exchange_, response(), ignored_);
-  }
-  begin();
-  Json done = place();
-  done["text"] = text_;
-  done["logprobs"] = Json::array();
-  send("response.output_text.done", done);
-  Json last = place();
-  last["part"] = part();
-  send("response.content_part.done", last);
-  send("response.output_item.done", {{"output_index", 0}, {"item", item(status_)}});
+  if (!options_.streams) return respond_json(*exchange_, response(), options_.ignored);
   send(concat("response.", status_), {{"response", response()}});
   exchange_->end_stream();
 }
@@ -122,7 +181,7 @@ void ResponsesAnswer::on_error(const ApiError& error) {
 }
 
 void ResponsesAnswer::on_silence() {
-  if (!streams_) return;
+  if (!options_.streams) return;
   begin();
   exchange_->write(": ping\n\n");
 }

@@ -2,9 +2,9 @@
 #include "hone/server/api/routes.h"
 
 #include <array>
-#include <ctime>
 
 #include "hone/server/api/anthropic.h"
+#include "hone/server/api/chat_request.h"
 #include "hone/server/api/embeddings.h"
 #include "hone/server/api/json_text.h"
 #include "hone/server/api/messages.h"
@@ -64,6 +64,13 @@ void get_tokenizer_info(Service& service, const ExchangePtr& exchange, std::uint
   respond_json(*exchange, json);
 }
 
+// The prompt of a chat request.
+std::vector<text::TextSegment> prompt_of(const Service& service, Fields& fields) {
+  ChatRequest chat = read_chat(fields);
+  chat.conversation.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+  return chat_prompt(service, chat);
+}
+
 // Takes the text as `prompt` or `content`, as the servers do that clients know.
 void post_tokenize(Service& service, const ExchangePtr& exchange, std::uint64_t) {
   const Json body = parse_body(exchange);
@@ -71,10 +78,7 @@ void post_tokenize(Service& service, const ExchangePtr& exchange, std::uint64_t)
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
   std::vector<infer::TokenId> ids;
   if (fields.has("messages")) {
-    text::Conversation conversation{.now = std::time(nullptr)};
-    conversation.messages = read_messages(fields);
-    conversation.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
-    ids = prompt_ids(service, render_prompt(service, conversation));
+    ids = prompt_ids(service, prompt_of(service, fields));
   } else {
     const auto prompt = fields.string("prompt");
     const std::string text = prompt ? *prompt : fields.required_string("content");
@@ -113,15 +117,7 @@ void post_detokenize(Service& service, const ExchangePtr& exchange, std::uint64_
 void post_apply_template(Service& service, const ExchangePtr& exchange, std::uint64_t) {
   const Json body = parse_body(exchange);
   Fields fields(body);
-  text::Conversation conversation{.now = std::time(nullptr)};
-  conversation.messages = read_messages(fields);
-  if (const Json* tools = fields.find("tools")) conversation.tools = *tools;
-  if (const Json* variables = fields.find("chat_template_kwargs")) {
-    if (!variables->is_object()) fields.fail("chat_template_kwargs", "an object");
-    conversation.variables = *variables;
-  }
-  conversation.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
-  respond_json(*exchange, {{"prompt", text::joined_text(render_prompt(service, conversation))}});
+  respond_json(*exchange, {{"prompt", text::joined_text(prompt_of(service, fields))}});
 }
 
 constexpr std::array<Route, 12> kRoutes = {

@@ -14,7 +14,8 @@ namespace hone::server {
 namespace {
 
 constexpr int kReaders = 2;
-constexpr double kMostRetryS = 120;  // clients do not wait longer than that
+constexpr std::size_t kFormatBytes = 64 << 20;  // of compiled schemas that are kept
+constexpr double kMostRetryS = 120;             // clients do not wait longer than that
 
 }  // namespace
 
@@ -59,6 +60,9 @@ void Workers::run() {
 Service::Service(ServedModel model, const Clock& clock)
     : model_(std::move(model)),
       clock_(clock),
+      style_(find_chat_style(model_.chat_template != nullptr ? model_.chat_template->source()
+                                                             : std::string())),
+      formats_(kFormatBytes),
       fingerprint_(concat("hone-", model_.engine->info().isa, "-", model_.id)),
       writer_(1),
       workers_(kReaders) {

@@ -14,6 +14,8 @@
 #include "hone/core/machine/clock.h"
 #include "hone/infer/engine.h"
 #include "hone/server/metrics/server_metrics.h"
+#include "hone/server/tools/chat_style.h"
+#include "hone/server/tools/format_cache.h"
 #include "hone/text/chat_template/chat_template.h"
 
 namespace hone::server {
@@ -58,6 +60,8 @@ class Service {
   const ServedModel& model() const { return model_; }
   const Clock& clock() const { return clock_; }
   ServerMetrics& metrics() { return metrics_; }
+  const ChatStyle& style() const { return style_; }
+  FormatCache& formats() { return formats_; }
   // Threads that read requests: JSON, templates, tokenizing. Writing answers has its own, so that a
   // long prompt does not hold up streams.
   Workers& workers() { return workers_; }
@@ -80,6 +84,8 @@ class Service {
   const ServedModel model_;
   const Clock& clock_;
   ServerMetrics metrics_;
+  const ChatStyle style_;
+  FormatCache formats_;
   std::string fingerprint_;
   Index most_bytes_ = 0;
   std::mutex mutex_;

@@ -121,6 +121,8 @@ std::string ServerMetrics::text(const infer::EngineStats& stats, Index connectio
           stats.preemptions);
   counter("hone_prefix_cache_queries_total", "Tokens of texts that started", stats.started_tokens);
   counter("hone_prefix_cache_hits_total", "Tokens of them that the cache had", stats.cached_tokens);
+  counter("hone_prefix_cache_evictions_total", "Parts of 32 tokens that left the cache for others",
+          stats.evictions);
   gauge("hone_kv_bytes", "Bytes of the KV cache in use", stats.kv_used_bytes);
   gauge("hone_kv_cached_bytes", "Bytes of it that only the prefix cache uses",
         stats.kv_cached_bytes);
