@@ -17,6 +17,7 @@ void add_serve(CLI::App& program, Context& context);
 void add_tokenize(CLI::App& program, Context& context);
 void add_bench_gemm(CLI::App& bench, Context& context);
 void add_bench_llm(CLI::App& bench, Context& context);
+void add_bench_serve(CLI::App& bench, Context& context);
 // Files of cli/torch are linked into hone-torch alone; in `hone` these addresses are null.
 [[gnu::weak]] void add_classify(CLI::App& program, Context& context);
 [[gnu::weak]] void add_demo(CLI::App& program, Context& context);
@@ -56,6 +57,7 @@ std::span<const VerbEntry> bench_entries() {
   static const auto entries =
       std::to_array<VerbEntry>({{"gemm", Gains, add_bench_gemm},
                                 {"llm", Never, add_bench_llm},
+                                {"serve", Never, add_bench_serve},
                                 {"optim", Always, add_bench_optim},
                                 {"amp", Always, add_bench_amp},
                                 {"paco", Always, add_bench_paco},

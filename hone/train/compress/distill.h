@@ -56,11 +56,11 @@ struct DistillRun {
 
 struct DistillReport {
   Index teacher_parameters = 0, student_parameters = 0;
-  DistillRun distilled;
-  std::optional<DistillRun> control;  // the same start, batches, seed and steps, on targets alone
+  DistillRun distilled{};
+  std::optional<DistillRun> control{};  // the same start, batches, seed and steps, on targets alone
   // The accuracy of the distilled student minus that of the control, with its 95 % interval.
   double gain = 0, low = 0, high = 0;
-  std::string verdict;  // one sentence; a gain whose interval has 0 is called a tie
+  std::string verdict{};  // one sentence; a gain whose interval has 0 is called a tie
 
   double ratio() const {
     return static_cast<double>(teacher_parameters) / static_cast<double>(student_parameters);

@@ -17,10 +17,10 @@ void check_options(const DistillationOptions& options);
 
 // Sums over rows, scalars with gradients for the student's logits.
 struct DistillationSums {
-  torch::Tensor total;  // α · soft + (1 − α) · hard
-  torch::Tensor soft;   // T² · Σ KL(softmax(teacher / T) ‖ softmax(student / T)) in nats
-  torch::Tensor hard;   // Σ −log softmax(student)[target]
-  Index rows = 0;       // the rows that count
+  torch::Tensor total{};  // α · soft + (1 − α) · hard
+  torch::Tensor soft{};   // T² · Σ KL(softmax(teacher / T) ‖ softmax(student / T)) in nats
+  torch::Tensor hard{};   // Σ −log softmax(student)[target]
+  Index rows = 0;         // the rows that count
 };
 
 // The loss of a student that learns from the logits of a teacher and from targets (Hinton et al.,
