@@ -113,9 +113,7 @@ void add_chat(CLI::App& program, Context& context) {
   verb->add_option("--top-p", command->job.sampling.top_p,
                    "Sample from the most likely tokens with this total probability")
       ->check(number_from(0, 1));
-  verb->add_option("--ctx", command->job.engine.context,
-                   "Context length in tokens (default: the model's)")
-      ->check(whole_number(0));
+  add_context_options(*verb, command->job.engine);
   add_runtime_options(*verb, command->runtime);
   add_weight_options(*verb, command->weights);
   add_trace_option(*verb, context);

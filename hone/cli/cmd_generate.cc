@@ -141,12 +141,7 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
   infer::EngineOptions& engine = command.job.engine;
   add_runtime_options(verb, command.runtime);
   add_weight_options(verb, command.weights);
-  verb.add_option("--ctx", engine.context, "Context length in tokens (default: the model's)")
-      ->check(whole_number(0));
-  verb.add_option("--kv-mb", command.kv_mb,
-                  "MiB (2^20 bytes) for the KV cache (default: what is needed, at most half of the "
-                  "free memory)")
-      ->check(whole_number(1, Index{1} << 30));
+  add_context_options(verb, engine, &command.kv_mb);
   verb.add_option("--prefill-chunk", engine.prefill_chunk,
                   "Number of prompt tokens per prefill step")
       ->check(whole_number(1))
@@ -154,12 +149,7 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
 }
 
 void add_draft_options(CLI::App& verb, GenerateCommand& command) {
-  CLI::Option* draft =
-      verb.add_option(
-              "--draft", command.draft,
-              "Speculative decoding: guess several tokens and verify them at once; 'ngram' guesses "
-              "from the text itself, a MODEL with the same vocabulary guesses by decoding")
-          ->check(not_empty("ngram or a model"));
+  CLI::Option* draft = add_draft_option(verb, command.draft);
   verb.add_option("--spec-k", command.spec_depth,
                   "Number of guesses per step with --draft: 1 to 16, or auto: as many as make "
                   "decoding faster")
@@ -177,11 +167,7 @@ void add_draft_options(CLI::App& verb, GenerateCommand& command) {
 // `wants_same_text`: as without drafts, unless the rule was given.
 void read_draft_options(const GenerateCommand& command, bool wants_same_text,
                         app::GenerateOptions& job) {
-  if (command.draft == "ngram") {
-    job.engine.draft.ngram = true;
-  } else {
-    job.engine.draft.model = command.draft;
-  }
+  set_draft(command.draft, job.engine);
   job.request.spec.depth = read_draft_depth(command.spec_depth);
   const bool is_exact = command.spec_rule.empty() ? !wants_same_text : command.spec_rule == "exact";
   job.request.spec.rule = is_exact ? infer::SpecRule::Exact : infer::SpecRule::Coupled;

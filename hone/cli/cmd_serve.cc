@@ -82,15 +82,8 @@ void add_model_options(CLI::App& verb, ServeCommand& command) {
       ->check(not_empty());
   add_runtime_options(verb, command.runtime);
   add_weight_options(verb, command.weights);
-  verb.add_option("--ctx", engine.context, "Context length in tokens (default: the model's)")
-      ->check(whole_number(0));
-  verb.add_option("--kv-mb", command.kv_mb,
-                  "MiB (2^20 bytes) for the KV cache (default: what is needed, at most half of the "
-                  "free memory)")
-      ->check(whole_number(1, Index{1} << 30));
-  verb.add_option("--draft", command.draft,
-                  "Speculative decoding, as for `hone generate`: ngram or a MODEL")
-      ->check(not_empty("ngram or a model"));
+  add_context_options(verb, engine, &command.kv_mb);
+  add_draft_option(verb, command.draft);
 }
 
 void run_serve(Context& context, ServeCommand& command) {
@@ -102,11 +95,7 @@ void run_serve(Context& context, ServeCommand& command) {
   engine.kv_bytes = command.kv_mb << 20;
   engine.weights = command.weights.options();
   engine.prefill_seconds = kPrefillSeconds;
-  if (command.draft == "ngram") {
-    engine.draft.ngram = true;
-  } else {
-    engine.draft.model = command.draft;
-  }
+  set_draft(command.draft, engine);
   if (engine.max_tenant_requests == 0 && job.server.keys.size() > 1) {
     engine.max_tenant_requests = std::max<Index>(1, (engine.max_queue + engine.max_sequences) / 2);
   }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 
+#include "hone/cli/validators.h"
 #include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
 
@@ -26,6 +27,33 @@ void add_runtime_options(CLI::App& verb, RuntimeChoice& choice) {
   verb.add_option("--act", choice.act, "Type of the activations with quantized weights: i8, f32")
       ->check(CLI::IsMember({"i8", "f32"}))
       ->capture_default_str();
+}
+
+void add_context_options(CLI::App& verb, infer::EngineOptions& engine, Index* kv_mb) {
+  verb.add_option("--ctx", engine.context, "Context length in tokens (default: the model's)")
+      ->check(whole_number(0));
+  if (kv_mb == nullptr) return;
+  verb.add_option("--kv-mb", *kv_mb,
+                  "MiB (2^20 bytes) for the KV cache (default: what is needed, at most half of the "
+                  "free memory)")
+      ->check(whole_number(1, Index{1} << 30));
+}
+
+CLI::Option* add_draft_option(CLI::App& verb, std::string& draft) {
+  return verb
+      .add_option("--draft", draft,
+                  "Speculative decoding: guess several tokens and verify them at once; 'ngram' "
+                  "guesses from the text itself, a MODEL with the same vocabulary guesses by "
+                  "decoding")
+      ->check(not_empty("ngram or a model"));
+}
+
+void set_draft(const std::string& draft, infer::EngineOptions& engine) {
+  if (draft == "ngram") {
+    engine.draft.ngram = true;
+  } else {
+    engine.draft.model = draft;
+  }
 }
 
 std::optional<Index> read_draft_depth(const std::string& option) {

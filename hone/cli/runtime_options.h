@@ -21,6 +21,14 @@ struct RuntimeChoice {
 // `choice` must outlive parsing.
 void add_runtime_options(CLI::App& verb, RuntimeChoice& choice);
 
+// Adds `--ctx`, and with `kv_mb` (which must outlive parsing) `--kv-mb`.
+void add_context_options(CLI::App& verb, infer::EngineOptions& engine, Index* kv_mb = nullptr);
+
+// Adds `--draft`; `draft` must outlive parsing.
+CLI::Option* add_draft_option(CLI::App& verb, std::string& draft);
+// Where drafts come from: "ngram", a model, or nothing.
+void set_draft(const std::string& draft, infer::EngineOptions& engine);
+
 // What `--spec-k` says: the drafts of a round, or nothing for "auto". Throws Error{InvalidArgument}
 // for anything but that and 1 to 16.
 std::optional<Index> read_draft_depth(const std::string& option);

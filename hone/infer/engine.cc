@@ -63,8 +63,8 @@ Index draft_rows(const LoopOptions& loop) {
 }
 
 // The options of a loop that runs beside the weights of `runner`.
-LoopOptions beside_weights(LoopOptions loop, const ModelRunner& runner) {
-  if (runner.weights().packed != nullptr) loop.mapped_bytes = runner.weight_bytes();
+LoopOptions beside_weights(LoopOptions loop, const ModelRunner& runner, Index draft_bytes) {
+  if (runner.weights().packed != nullptr) loop.mapped_bytes = runner.weight_bytes() + draft_bytes;
   return loop;
 }
 
@@ -77,7 +77,7 @@ struct Engine::State {
         loop_settings(loop_options(options(), header.context())),
         runner(file(), runner_options(options(), loop_rows(loop_settings)), *options().executor),
         draft_model(load_draft_model()),
-        loop(beside_weights(loop_settings, runner), runner, header.tokenizer_.get(),
+        loop(beside_weights(loop_settings, runner, draft_bytes()), runner, header.tokenizer_.get(),
              stop_ids(file().architecture(), header.tokenizer_.get()), *options().executor, clock,
              make_drafts()) {
     info.architecture = file().architecture();
@@ -106,6 +106,7 @@ struct Engine::State {
   const model_io::ModelFile& file() const { return *header.file_; }
   std::unique_ptr<DraftModel> load_draft_model();
   std::unique_ptr<DraftSource> make_drafts();
+  Index draft_bytes() const { return draft_model == nullptr ? 0 : draft_model->weight_bytes(); }
 
   ModelHeader header;
   const Clock& clock;
@@ -166,8 +167,8 @@ std::vector<RequestId> Engine::submit(std::vector<Request> requests,
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Request& request = requests[i];
     HONE_REQUIRE(sinks[i] != nullptr, "submit", "The request has no sink.");
-    HONE_REQUIRE(request.salt == requests[0].salt, "submit",
-                 "The requests are of several tenants.");
+    HONE_REQUIRE(request.salt == requests[0].salt && request.priority == requests[0].priority,
+                 "submit", "The requests are of several tenants or classes of priority.");
     validate(request, {.vocab_size = model.architecture.vocab_size,
                        .context = model.context,
                        .is_cache_short = model.context < model.wanted_context,

@@ -47,8 +47,8 @@ class Engine {
   // ends with exactly one event that has `finished`. If a sink refuses its events for 30 s, its
   // request is cancelled and the sink is dropped.
   RequestId submit(Request request, std::shared_ptr<EventSink> sink);
-  // The same for several requests of one tenant, each with its sink: all are accepted, or none.
-  // Requests with the same prompt share its part of the KV cache.
+  // The same for several requests of one tenant and class, each with its sink: all are accepted, or
+  // none. Requests with the same prompt share its part of the KV cache.
   std::vector<RequestId> submit(std::vector<Request> requests,
                                 const std::vector<std::shared_ptr<EventSink>>& sinks);
   // Submits a request and calls step() until it has ended; call it on the engine thread. on_event

@@ -238,8 +238,10 @@ void validate(const Architecture& a, const std::string& where) {
 }
 
 void extend_context(Architecture& a) {
-  if (a.rope.scaling != RopeScaling::Yarn || !(a.rope.factor > 1 && a.rope.factor < 1e4)) return;
   const double extended = a.rope.factor * static_cast<double>(a.rope.original_context);
+  constexpr double kMost = 1 << 30;
+  const bool is_sane = a.rope.factor > 1 && extended > 0 && extended <= kMost;
+  if (a.rope.scaling != RopeScaling::Yarn || !is_sane) return;
   a.context = std::max(a.context, static_cast<Index>(extended));
 }
 

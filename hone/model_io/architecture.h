@@ -104,9 +104,6 @@ struct Architecture {
 };
 
 // Checks ranges and divisibility. Throws Error{CorruptFile} that names the file `where`.
-// YaRN extends the context to `factor` times the length that the model was trained for.
-void extend_context(Architecture& a);
-
 void validate(const Architecture& architecture, const std::string& where);
 
 // YaRN extends the context to `factor` times the length that the model was trained for. Raises the

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/server/access.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <random>
 #include <set>
@@ -16,14 +18,24 @@ namespace {
 constexpr std::array<std::string_view, 4> kOpen = {"/livez", "/readyz", "/health", "/v1/health"};
 constexpr Index kMostKeyBytes = Index{1} << 20;
 
-bool is_loopback_name(std::string_view host) {
-  return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+// An address 127.x.y.z; no name that only begins so.
+bool is_loopback_address(std::string_view host) {
+  in_addr address{};
+  const bool is_address = inet_pton(AF_INET, std::string(host).c_str(), &address) == 1;
+  return is_address && (ntohl(address.s_addr) >> 24) == 127;
 }
 
-// "localhost:8080", "[::1]:80" without the port.
+bool is_loopback_name(std::string_view host) {
+  return host == "localhost" || host == "::1" || host == "[::1]" || is_loopback_address(host);
+}
+
+// "localhost:8080", "[::1]:80" without the port; the whole where something else follows.
 std::string_view without_port(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
-  return host.substr(0, host.find(':'));
+  const std::size_t colon = host.rfind(':');
+  const bool has_port =
+      colon != host.npos && host.find_first_not_of("0123456789", colon + 1) == host.npos;
+  const bool is_bare_ipv6 = !host.starts_with('[') && host.find(':') != colon;
+  return has_port && !is_bare_ipv6 && !host.ends_with(']') ? host.substr(0, colon) : host;
 }
 
 // "http://localhost:3000" without scheme and port.
@@ -108,6 +120,9 @@ bool Access::allows_origin(std::string_view origin) const {
 
 // A page of another site can make a browser ask a server of this machine.
 void Access::check_host(const HttpRequest& request) const {
+  if (request.fields.count("host") > 1) {
+    throw ApiError(400, "The header Host must come once.", {}, "host");
+  }
   const auto origin = request.fields.find("origin");
   if (origin && !allows_origin(*origin)) {
     const bool is_local = is_loopback_ && is_loopback_name(host_of_origin(*origin));

@@ -22,6 +22,8 @@ namespace hone::server {
 namespace {
 
 constexpr double kSilenceS = 15;  // then a stream tells that it lives
+// Then the server says that it is not ready.
+constexpr Index kMostStalledS = 60, kMostFailures = 8;
 constexpr std::string_view kMetrics = "/metrics";
 
 bool is_health(std::string_view path) {
@@ -87,7 +89,9 @@ struct Server::State {
   void handle(const std::shared_ptr<Exchange>& exchange);
   void answer(const std::shared_ptr<Exchange>& exchange, std::uint64_t salt);
   const Route& find_route(const HttpRequest& request) const;
+  std::string trouble() const;
   void respond_health(Exchange& exchange) const;
+  void watch_steps();
   static void respond_page(Exchange& exchange);
   void respond_metrics(Exchange& exchange);
   void refuse(Exchange& exchange, const std::exception_ptr& error);
@@ -97,6 +101,8 @@ struct Server::State {
   const Access access;
   Service service;
   std::atomic<bool> is_ready{false};
+  Index last_steps = 0;             // of the ticker
+  std::atomic<Index> stalled_s{0};  // since a step ended, while texts run
   std::mutex tick_mutex;
   std::condition_variable ticked;
   bool is_ending = false;
@@ -104,11 +110,20 @@ struct Server::State {
   Listener listener;  // ends first
 };
 
+// What keeps the server from answering; empty if nothing does.
+std::string Server::State::trouble() const {
+  if (!is_ready) return "The server is about to end.";
+  const Index stalled = stalled_s;
+  if (stalled >= kMostStalledS) return concat("No step has ended for ", stalled, " s.");
+  const Index failures = service.metrics().failures_in_row();
+  if (failures >= kMostFailures) return concat("The last ", failures, " texts have failed.");
+  return {};
+}
+
 void Server::State::respond_health(Exchange& exchange) const {
-  if (is_ready || exchange.request().path == "/livez") {
-    return exchange.respond({.body = "{\"status\":\"ok\"}\n"});
-  }
-  ApiError error(503, "The server is about to end.");
+  const std::string problem = exchange.request().path == "/livez" ? std::string() : trouble();
+  if (problem.empty()) return exchange.respond({.body = "{\"status\":\"ok\"}\n"});
+  ApiError error(503, problem);
   error.retry_after_s = 1;
   exchange.respond(error.response());
 }
@@ -124,9 +139,9 @@ void Server::State::respond_page(Exchange& exchange) {
 }
 
 void Server::State::respond_metrics(Exchange& exchange) {
-  exchange.respond(
-      {.type = "text/plain; version=0.0.4; charset=utf-8",
-       .body = service.metrics().text(service.engine().stats(), listener.connections(), is_ready)});
+  exchange.respond({.type = "text/plain; version=0.0.4; charset=utf-8",
+                    .body = service.metrics().text(service.engine().stats(), listener.connections(),
+                                                   trouble().empty())});
 }
 
 const Route& Server::State::find_route(const HttpRequest& request) const {
@@ -189,10 +204,18 @@ void Server::State::answer(const std::shared_ptr<Exchange>& exchange, std::uint6
   }
 }
 
+void Server::State::watch_steps() {
+  const infer::EngineStats stats = service.engine().stats();
+  const bool is_stalled = stats.running > 0 && stats.steps == last_steps;
+  stalled_s = is_stalled ? stalled_s + 1 : 0;
+  last_steps = stats.steps;
+}
+
 void Server::State::tick() {
   std::unique_lock lock(tick_mutex);
   while (!ticked.wait_for(lock, std::chrono::seconds(1), [this] { return is_ending; })) {
     lock.unlock();
+    watch_steps();
     for (const auto& generation : service.open_generations()) generation->ping(kSilenceS);
     lock.lock();
   }

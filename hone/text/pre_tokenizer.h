@@ -15,9 +15,8 @@ extern const std::string_view kGpt2Pattern;
 extern const std::string_view kLlama3Pattern;
 extern const std::string_view kQwen2Pattern;
 
-// Sets what a GGUF file's tokenizer.ggml.pre implies, the splitter and Llama-3's ignore_merges, for
-// gpt-2, default, llama-bpe, llama3, llama-v3 and qwen2. Error{Unsupported} naming `where` and the
-// known names for any other.
+// Sets what a GGUF file's tokenizer.ggml.pre implies, the splitter and Llama-3's ignore_merges.
+// Error{Unsupported} naming `where` and the known names for a name that is none of them.
 void set_pre_tokenizer(Vocabulary& vocabulary, std::string_view name,
                        std::string_view where = "tokenizer");
 

@@ -109,6 +109,53 @@ TEST_F(Serve, an_agent_reuses_what_it_has_sent_and_gets_the_same_answers) {
   EXPECT_EQ(server.wait().status, 0);
 }
 
+// lm-eval is apart from the other peers, which need fewer packages.
+TEST_F(Serve, lm_eval_scores_as_the_engine_does) {
+  if (real_models().empty()) GTEST_SKIP() << "no real models in ~/.cache/hone-models";
+  HONE_REQUIRE_PEER("lm_eval");
+  for (const std::string& model : real_models()) {
+    fs::remove(path("port"));
+    Program server(hone_argv({"serve", model, "--port", "0", "--port-file", path("port")}));
+    const std::string out =
+        run_peer("tests/server/lm_eval_scores.py",
+                 {concat("http://127.0.0.1:", port()), hone_argv({})[0], model});
+    EXPECT_TRUE(out.starts_with("ok")) << out;
+    server.send(SIGINT);
+    EXPECT_EQ(server.wait().status, 0);
+  }
+}
+
+TEST_F(Serve, the_bench_measures_servers_from_outside) {
+  HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
+  Program server(
+      hone_argv({"serve", model.string(), "--tokenizer", model.parent_path() / "tok512.bin",
+                 "--port", "0", "--port-file", path("port")}));
+  const std::string url = concat("http://127.0.0.1:", port());
+  const Json report =
+      json_of({"bench", "serve", concat("a=", url, "/v1"), concat("b=", url), "--streams", "2",
+               "--prompt", "3", "--tokens", "4", "--prefix", "8", "--repeat", "5"});
+  std::map<std::string, int> cases;
+  for (const Json& row : report["rows"]) {
+    ++cases[row["case"].get<std::string>()];
+    if (row["case"] == "x2/p3/t4") {
+      EXPECT_GT(row["tokens_per_s"], 0);
+    }
+    if (!row.contains("first_token_ms")) continue;
+    EXPECT_GT(row["first_token_ms"], 0);
+    EXPECT_LE(row["first_token_ms"], row["p99_first_token_ms"]);
+    EXPECT_GT(row["prompt_tokens"], 0);
+  }
+  EXPECT_EQ(
+      cases,
+      (std::map<std::string, int>{
+          {"x2/p3/t4", 2}, {"x2/p3/t4/latency", 2}, {"x2/prefix8", 2}, {"x2/prefix8/latency", 2}}));
+  EXPECT_EQ(report["ratios"].size(), 2U);
+  server.send(SIGINT);
+  EXPECT_EQ(server.wait().status, 0);
+  expect_refusal({"bench", "serve", "ftp://127.0.0.1"}, 2, "http");
+  expect_refusal({"bench", "serve", concat(url, "/v1")}, 1, "cannot be reached");
+}
+
 TEST_F(Serve, chat_keeps_the_conversation_and_reuses_it) {
   const std::vector<std::string> models = real_models();
   if (models.empty()) GTEST_SKIP() << "no real models in ~/.cache/hone-models";

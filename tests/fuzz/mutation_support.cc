@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 #include <malloc.h>
+#include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/core/file/json_io.h"
 
 namespace {
 
@@ -65,7 +68,6 @@ void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { r
 namespace hone::test {
 namespace {
 
-constexpr int kRuns = 10'000;
 constexpr double kHangSeconds = 20;  // a sanitizer on a loaded machine is far below
 
 std::uint64_t environment_number(const char* name) {
@@ -73,9 +75,14 @@ std::uint64_t environment_number(const char* name) {
   return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
 }
 
-std::size_t pick(PhiloxStream& random, std::size_t below) {
-  return random.below(static_cast<std::uint32_t>(below));
+// What this thread has taken.
+double processor_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
+
+std::size_t pick(PhiloxStream& random, std::size_t below) { return draw_below(random, below); }
 
 // Sizes, counts and ids that break arithmetic.
 std::uint64_t nasty_number(PhiloxStream& random) {
@@ -141,6 +148,74 @@ std::string nasty_token(PhiloxStream& random) {
   return concat(nasty_number(random));
 }
 
+Json nasty_value(PhiloxStream& random) {
+  static const std::array<Json, 20> kValues = {nullptr,
+                                               true,
+                                               false,
+                                               0,
+                                               1,
+                                               -1,
+                                               5,
+                                               0.01,
+                                               0.5,
+                                               -1e300,
+                                               2'147'483'647,
+                                               2'147'483'648,
+                                               18'446'744'073'709'551'615u,
+                                               "",
+                                               "a",
+                                               "\u00e9\U0001f600",
+                                               "\\\"\n",
+                                               "^[^a]+$",
+                                               Json::array(),
+                                               Json::object()};
+  return kValues[pick(random, kValues.size())];
+}
+
+void collect_nodes(Json& json, std::vector<Json*>& nodes, std::vector<std::string>& keys) {
+  nodes.push_back(&json);
+  if (json.is_object()) {
+    for (const auto& [key, value] : json.items()) keys.push_back(key);
+  }
+  if (!json.is_structured()) return;
+  for (Json& child : json) collect_nodes(child, nodes, keys);
+}
+
+std::string random_key_of(const Json& object, PhiloxStream& random) {
+  auto member = object.begin();
+  for (std::size_t left = pick(random, object.size()); left > 0; --left) ++member;
+  return member.key();
+}
+
+// Drops, copies or exchanges elements.
+void edit_array(Json& array, const Json& other, PhiloxStream& random) {
+  const std::size_t at = pick(random, array.size() + 1);
+  const std::size_t kind = pick(random, 4);
+  if (kind == 0 || array.empty()) {
+    array.insert(array.begin() + static_cast<std::ptrdiff_t>(at), other);
+  } else if (kind == 1) {
+    array.erase(pick(random, array.size()));
+  } else if (kind == 2) {
+    const Json copy = array[pick(random, array.size())];
+    array.insert(array.begin() + static_cast<std::ptrdiff_t>(at), copy);
+  } else {
+    std::swap(array[pick(random, array.size())], array[pick(random, array.size())]);
+  }
+}
+
+// Drops, adds or renames members.
+void edit_object(Json& object, const Json& other, const std::string& key, PhiloxStream& random) {
+  const std::size_t kind = pick(random, 3);
+  if (kind == 0 || object.empty()) {
+    object[key] = other;
+    return;
+  }
+  const std::string old = random_key_of(object, random);
+  const Json value = object[old];
+  object.erase(old);
+  if (kind == 1) object[key] = value;
+}
+
 }  // namespace
 
 void mutate_binary(std::string& bytes, PhiloxStream& random) {
@@ -180,6 +255,29 @@ void mutate_json(std::string& text, PhiloxStream& random) {
   }
 }
 
+void mutate_json_tree(std::string& text, PhiloxStream& random) {
+  Json root = Json::parse(text, nullptr, false);
+  if (root.is_discarded()) return mutate_json(text, random);
+  for (std::size_t n = 1 + pick(random, 3); n > 0; --n) {
+    std::vector<Json*> nodes;
+    std::vector<std::string> keys = {"type"};
+    collect_nodes(root, nodes, keys);
+    Json& node = *nodes[pick(random, nodes.size())];
+    const Json other = *nodes[pick(random, nodes.size())];
+    const std::size_t kind = pick(random, 4);
+    if (kind == 0) {
+      node = other;
+    } else if (kind == 1) {
+      node = nasty_value(random);
+    } else if (node.is_array()) {
+      edit_array(node, other, random);
+    } else if (node.is_object()) {
+      edit_object(node, other, keys[pick(random, keys.size())], random);
+    }
+  }
+  text = root.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 void mutate_safetensors(std::string& file, PhiloxStream& random) {
   if (pick(random, 5) == 0 || file.size() < 8) return mutate_binary(file, random);
   std::uint64_t length = 0;
@@ -193,21 +291,35 @@ void mutate_safetensors(std::string& file, PhiloxStream& random) {
   if (pick(random, 8) == 0) splice(file, random);
 }
 
+std::uint64_t fuzz_seed() { return environment_number("HONE_FUZZ_SEED"); }
+
+std::chrono::steady_clock::time_point fuzz_end() {
+  return std::chrono::steady_clock::now() +
+         std::chrono::seconds(environment_number("HONE_FUZZ_SECONDS"));
+}
+
 Outcome run_mutations(const std::string& seed, const Mutator& mutate,
                       const std::function<void(const std::string&)>& open, bool seed_opens) {
+  return run_mutations(seed, mutate, open, MutationRules{.seed_opens = seed_opens});
+}
+
+Outcome run_mutations(const std::string& seed, const Mutator& mutate,
+                      const std::function<void(const std::string&)>& open,
+                      const MutationRules& rules) {
   Outcome outcome;
-  if (seed_opens) {
+  if (rules.seed_opens) {
     EXPECT_NO_THROW(open(seed)) << "the seed itself";
   }
-  PhiloxStream random(20'261'121 + environment_number("HONE_FUZZ_SEED"));
-  const auto end = std::chrono::steady_clock::now() +
-                   std::chrono::seconds(environment_number("HONE_FUZZ_SECONDS"));
-  for (int run = 0; run < kRuns || std::chrono::steady_clock::now() < end; ++run) {
+  PhiloxStream random(20'261'121 + fuzz_seed());
+  const auto end = fuzz_end();
+  for (int run = 0; run < rules.runs || std::chrono::steady_clock::now() < end; ++run) {
     std::string file = seed;
     mutate(file, random);
+    const std::string shown = concat("run ", run, rules.is_text ? ": " + file : std::string());
     const std::int64_t before = live_bytes;
     peak_bytes = before;
     const auto begin = std::chrono::steady_clock::now();
+    const double processor_begin = processor_seconds();
     try {
       open(file);
       ++outcome.opened;
@@ -215,16 +327,24 @@ Outcome run_mutations(const std::string& seed, const Mutator& mutate,
       ++outcome.refused;
       EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos) << error.what();
     } catch (const std::exception& error) {
-      ADD_FAILURE() << "run " << run << ": " << error.what();
+      ADD_FAILURE() << shown << ": " << error.what();
     }
+    const double processor_taken = processor_seconds() - processor_begin;
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    EXPECT_LT(taken.count(), kHangSeconds) << "run " << run;
-    EXPECT_LE(peak_bytes - before,
-              4 * static_cast<std::int64_t>(file.size()) + (std::int64_t{16} << 20))
-        << "run " << run;
-    if (testing::Test::HasFailure()) break;
+    EXPECT_LT(taken.count(), kHangSeconds) << shown;
+    if (rules.processor_s > 0) {
+      EXPECT_LE(processor_taken, rules.processor_s) << shown;
+    }
+    EXPECT_LE(peak_bytes - before, 4 * static_cast<std::int64_t>(file.size()) + rules.bytes)
+        << shown;
+    if (testing::Test::HasFailure()) {
+      ADD_FAILURE() << "in " << shown;
+      break;
+    }
   }
-  EXPECT_GT(outcome.refused, kRuns / 10);  // the mutators hurt
+  if (rules.are_refused) {
+    EXPECT_GT(outcome.refused, rules.runs / 10);  // the mutators hurt
+  }
   testing::Test::RecordProperty("opened", outcome.opened);
   testing::Test::RecordProperty("refused", outcome.refused);
   std::printf("%d opened, %d refused\n", outcome.opened, outcome.refused);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "tests/infer/engine_fixture.h"
 #include "tests/infer/text_cache.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/error_of.h"
 #include "tests/support/resident_memory.h"
 #include "tests/support/scripted_clock.h"
 #include "tests/support/test_data.h"
@@ -42,18 +44,25 @@ class KvMemory : public testing::Test {
     const hone::test::TinyModel model(a);
     model_io::write_hugging_face(folder_.path() / "model", model.source());
     file_ = test::open_bare(folder_.path() / "model");
-    const LoopOptions options{.context = a.context,
-                              .kv_bytes = 512 * kMiB,
-                              .max_sequences = 40,
-                              .prefill_chunk = 64,
-                              .available_bytes = [] { return available; }};
     runner_ = std::make_unique<ModelRunner>(
-        *file_, RunnerOptions{.kv = Dtype::Float32, .max_rows = loop_rows(options)},
+        *file_, RunnerOptions{.kv = Dtype::Float32, .max_rows = loop_rows(options(0, 0))},
         serial_executor());
-    loop_ = std::make_unique<EngineLoop>(options, *runner_, nullptr, std::vector<TokenId>{},
-                                         serial_executor(), clock_);
+    open_loop(512 * kMiB, 0);
     answer({{1, 2, 3}}, 2);  // whatever is allocated once
     before_ = resident_bytes();
+  }
+  LoopOptions options(Index kv_bytes, Index mapped_bytes) const {
+    return {.context = file_->architecture().context,
+            .kv_bytes = kv_bytes,
+            .max_sequences = 40,
+            .prefill_chunk = 64,
+            .available_bytes = [] { return available; },
+            .mapped_bytes = mapped_bytes};
+  }
+  void open_loop(Index kv_bytes, Index mapped_bytes) {
+    loop_.reset();
+    loop_ = std::make_unique<EngineLoop>(options(kv_bytes, mapped_bytes), *runner_, nullptr,
+                                         std::vector<TokenId>{}, serial_executor(), clock_);
   }
   std::vector<std::shared_ptr<CollectSink>> answer(const std::vector<std::vector<TokenId>>& prompts,
                                                    Index new_tokens) {
@@ -158,6 +167,51 @@ TEST_F(KvMemory, of_running_requests_is_not_touched_when_memory_is_scarce) {
     loop_->step();
   }
   for (std::size_t i = 0; i < sinks.size(); ++i) EXPECT_EQ(sinks[i]->tokens, expected[i]->tokens);
+}
+
+// The system calls the pages of mapped weights available, but every step reads them.
+TEST_F(KvMemory, of_a_cache_without_a_size_is_half_of_what_mapped_weights_leave) {
+  available = 512 * kMiB;
+  const auto budget = [&](Index mapped_bytes) {
+    open_loop(0, mapped_bytes);
+    loop_->step();
+    return stats().kv_budget_bytes;
+  };
+  EXPECT_EQ(budget(0), 256 * kMiB);
+  EXPECT_EQ(budget(128 * kMiB), 192 * kMiB);
+  EXPECT_EQ(budget(412 * kMiB), 50 * kMiB);
+  // If they are all that there is, or more, a few blocks remain.
+  for (const Index mapped : {512 * kMiB, 4096 * kMiB}) EXPECT_EQ(budget(mapped), 8 * 2359296);
+  EXPECT_EQ(options(0, 4096 * kMiB).free_bytes(), 0);
+}
+
+TEST_F(KvMemory, that_mapped_weights_need_is_refused_to_the_cache) {
+  available = 512 * kMiB;
+  const auto said_to = [&](Index kv_bytes, Index mapped_bytes) {
+    return hone::test::refusal([&] { open_loop(kv_bytes, mapped_bytes); });
+  };
+  EXPECT_EQ(said_to(300 * kMiB, 0), "");
+  EXPECT_EQ(said_to(300 * kMiB, 212 * kMiB), "");
+  const std::string said = said_to(300 * kMiB, 213 * kMiB);
+  EXPECT_NE(said.find("KV cache"), std::string::npos) << said;
+  EXPECT_NE(said.find("299"), std::string::npos) << said;
+}
+
+TEST_F(KvMemory, of_prefixes_goes_when_only_mapped_weights_could_make_room) {
+  constexpr Index kMapped = 300 * kMiB;
+  open_loop(128 * kMiB, kMapped);
+  answer({prompt(1, 1000)}, 4);
+  idle(3);
+  const Index before = stats().kv_cached_bytes;
+  EXPECT_GE(before, 31 * 2359296);
+  EXPECT_EQ(stats().evictions, 0);
+  available = kMapped + 17 * kMiB;  // above an eighth of the budget
+  idle(1);
+  EXPECT_EQ(stats().kv_cached_bytes, before);
+  available = kMapped + 10 * kMiB;
+  idle(1);
+  EXPECT_LE(stats().kv_cached_bytes, 16 * 2359296);
+  EXPECT_EQ(stats().evictions, (before - stats().kv_cached_bytes) / 2359296);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST_F(ModelHeaderTest, refuses_the_requests_that_the_engine_refuses) {
   const auto engine = Engine::open_or_throw(path_, options_);
   const Request good = test::greedy({1, 5}, 4);
   EXPECT_EQ(refusal([&] { header.check(good); }), "");
-  std::vector<Request> bad(9, good);
+  std::vector<Request> bad(10, good);
   bad[0].tokens.clear();
   bad[1].tokens = {48};
   bad[2].tokens.assign(64, 1);
@@ -50,6 +50,7 @@ TEST_F(ModelHeaderTest, refuses_the_requests_that_the_engine_refuses) {
   bad[6].sampling.top_p = 0;
   bad[7].sampling.logit_bias = {{.id = 48, .bias = 1}};
   bad[8].json_schema = "true";  // beside ignore_eos
+  bad[9].visible_ids = {1, 48};
   for (const Request& request : bad) {
     const std::string early = refusal([&] { header.check(request); });
     EXPECT_NE(early, "");

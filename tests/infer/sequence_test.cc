@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <vector>
 
@@ -119,6 +120,86 @@ TEST_F(SequenceTest, a_stop_string_over_three_tokens_is_cut_out) {
   EXPECT_EQ(step(sequence, kSpaceA).text, " a");
   EXPECT_EQ(step(sequence, kB).text, "");
   const Event last = step(sequence, kSpaceA);
+  EXPECT_EQ(last.text, "");
+  EXPECT_EQ(last.finished, FinishReason::Stop);
+}
+
+TEST_F(SequenceTest, stop_strings_are_looked_for_once_the_output_has_its_minimum) {
+  const Request request{.tokens = {1, kB}, .stop = {"b"}, .max_tokens = 9};
+  for (const Index least : {0, 1, 2, 4}) {
+    Request longer = request;
+    longer.min_tokens = least;
+    Sequence sequence = make(longer);
+    const Index tokens = std::max<Index>(least, 1);
+    for (Index i = 1; i < tokens; ++i) {
+      const Event event = step(sequence, kB);
+      EXPECT_EQ(event.text, "b") << least << " " << i;
+      EXPECT_FALSE(event.finished) << least << " " << i;
+    }
+    const Event last = step(sequence, kB);
+    EXPECT_EQ(last.text, "") << least;
+    EXPECT_EQ(last.finished, FinishReason::Stop) << least;
+    ASSERT_TRUE(last.cause);
+    EXPECT_EQ(last.cause->kind, StopCause::Kind::String);
+    EXPECT_EQ(last.cause->string, 0);
+    EXPECT_EQ(last.timings.generated_tokens, tokens);
+  }
+}
+
+TEST_F(SequenceTest, the_text_before_the_minimum_loses_nothing_to_stop_strings) {
+  // Half a code point, and the beginning of a stop string that never comes.
+  Sequence sequence =
+      make({.tokens = {1, kB}, .stop = {"\xc3\xa9", "ab"}, .max_tokens = 6, .min_tokens = 3});
+  EXPECT_EQ(step(sequence, kFirstByte + 0xc3).text, "");
+  EXPECT_EQ(step(sequence, kFirstByte + 0xa9).text, "\xc3\xa9");
+  EXPECT_EQ(step(sequence, kSpaceA).text, " ");  // "a" might begin the second one
+  EXPECT_EQ(step(sequence, kSpaceA).text, "a ");
+  const Event last = step(sequence, kB);
+  EXPECT_EQ(last.text, "");
+  EXPECT_EQ(last.finished, FinishReason::Stop);
+  EXPECT_EQ(last.cause->string, 1);
+  // A minimum that is also the maximum.
+  Sequence whole = make({.tokens = {1, kB}, .stop = {"b"}, .max_tokens = 2, .min_tokens = 2});
+  EXPECT_EQ(step(whole, kB).text, "b");
+  EXPECT_EQ(step(whole, kSpaceA).finished, FinishReason::Length);
+}
+
+TEST_F(SequenceTest, control_tokens_are_spelled_in_the_text_where_that_is_asked_for) {
+  const Request plain{.tokens = {1, kB}, .ignore_eos = true, .max_tokens = 9};
+  Sequence silent = make(plain);
+  for (const TokenId id : {1, 2}) EXPECT_EQ(step(silent, id, kB).text, "") << id;
+  Request request = plain;
+  request.visible_ids = {2, 1};  // in any order
+  Sequence sequence = make(request);
+  EXPECT_EQ(step(sequence, 1).text, "<s>");
+  EXPECT_EQ(step(sequence, 2).text, "</s>");
+  EXPECT_EQ(step(sequence, kB).text, "b");
+  request.visible_ids = {2};
+  Sequence other = make(request);
+  EXPECT_EQ(step(other, 1).text, "");
+  EXPECT_EQ(step(other, 2).text, "</s>");
+  // A token that ends the text adds nothing to it.
+  request.ignore_eos = false;
+  Sequence ending = make(request);
+  const Event end = step(ending, 2);
+  EXPECT_EQ(end.text, "");
+  EXPECT_EQ(end.finished, FinishReason::Stop);
+}
+
+TEST_F(SequenceTest, a_visible_token_begins_the_text_and_completes_stop_strings) {
+  Request request{.tokens = {1}, .ignore_eos = true, .max_tokens = 9};
+  Sequence silent = make(request);
+  EXPECT_EQ(step(silent, 2).text, "");
+  EXPECT_EQ(step(silent, kSpaceA).text, "a") << "still at the beginning";
+  request.visible_ids = {2};
+  Sequence visible = make(request);
+  EXPECT_EQ(step(visible, 2).text, "</s>");
+  EXPECT_EQ(step(visible, kSpaceA).text, " a") << "no longer at the beginning";
+  request.stop = {"a</s>b"};
+  Sequence stopping = make(request);
+  EXPECT_EQ(step(stopping, kSpaceA).text, "");
+  EXPECT_EQ(step(stopping, 2).text, "");
+  const Event last = step(stopping, kB);
   EXPECT_EQ(last.text, "");
   EXPECT_EQ(last.finished, FinishReason::Stop);
 }

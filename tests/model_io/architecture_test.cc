@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
 
 #include "hone/core/error.h"
+#include "tests/model_io/tiny_gguf.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/test_data.h"
 
 namespace hone::model_io {
 namespace {
@@ -139,6 +142,72 @@ TEST(RopeFrequencies, yarn_scales_attention_by_default_or_as_told) {
   EXPECT_GE(rope_frequencies(rope).inverse[3], 1e-3 / 4);
   rope.attention_factor = 1.5;
   EXPECT_DOUBLE_EQ(rope_frequencies(rope).attention_factor, 1.5);
+}
+
+// The context after extend_context().
+Index extended(RopeScaling scaling, double factor, Index original, Index context) {
+  Architecture a = test::tiny_architecture();
+  a.rope.scaling = scaling;
+  a.rope.factor = factor;
+  a.rope.original_context = original;
+  a.context = context;
+  extend_context(a);
+  EXPECT_EQ(a.rope.original_context, original);
+  return a.context;
+}
+
+// As the description of Qwen 2.5 has it: a factor of 4 over 32,768 tokens is for 131,072.
+TEST(ExtendContext, yarn_reaches_its_factor_times_the_original_length) {
+  for (const Index context : {1, 8192, 32'768, 131'071, 131'072}) {
+    EXPECT_EQ(extended(RopeScaling::Yarn, 4, 32'768, context), 131'072) << context;
+  }
+  EXPECT_EQ(extended(RopeScaling::Yarn, 4, 32'768, 131'073), 131'073);
+  EXPECT_EQ(extended(RopeScaling::Yarn, 4, 32'768, 262'144), 262'144);
+  EXPECT_EQ(extended(RopeScaling::Yarn, 2.5, 1000, 1000), 2500);
+}
+
+TEST(ExtendContext, other_scalings_say_their_length_themselves) {
+  for (const RopeScaling scaling : {RopeScaling::None, RopeScaling::Linear, RopeScaling::Llama3}) {
+    EXPECT_EQ(extended(scaling, 4, 32'768, 40'000), 40'000);
+  }
+  EXPECT_EQ(extended(RopeScaling::Yarn, 1, 32'768, 64), 64);
+  EXPECT_EQ(extended(RopeScaling::Yarn, 0.5, 32'768, 64), 64);
+}
+
+// validate() refuses such a factor or length afterwards.
+TEST(ExtendContext, hostile_factors_leave_the_context_alone) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double factor : {-4.0, 0.0, std::nan(""), infinity, -infinity, 1e300}) {
+    EXPECT_EQ(extended(RopeScaling::Yarn, factor, 32'768, 64), 64) << factor;
+  }
+  for (const Index original : {Index{0}, Index{-1}}) {
+    EXPECT_EQ(extended(RopeScaling::Yarn, 4, original, 64), 64) << original;
+  }
+}
+
+Index context_of_gguf(const std::function<void(GgufWriter&)>& more_keys) {
+  const test::TemporaryFolder folder;
+  test::write_tiny_gguf(folder.path() / "m.gguf", {GgufType::F32}, more_keys);
+  return test::open_bare(folder.path() / "m.gguf")->architecture().context;
+}
+
+// The file says 64 tokens.
+TEST(ExtendContext, yarn_extends_the_context_of_a_gguf_file) {
+  const auto with_scaling = [](const char* type, Index original) {
+    return context_of_gguf([&](GgufWriter& writer) {
+      writer.set_string("llama.rope.scaling.type", type);
+      writer.set_number("llama.rope.scaling.factor", 4);
+      writer.set_integer("llama.rope.scaling.original_context_length", original);
+    });
+  };
+  EXPECT_EQ(with_scaling("yarn", 32'768), 131'072);
+  EXPECT_EQ(with_scaling("yarn", 64), 256);
+  EXPECT_EQ(with_scaling("yarn", 16), 64);
+  EXPECT_EQ(with_scaling("yarn", 8), 64);
+  EXPECT_EQ(with_scaling("linear", 32'768), 64);
+  EXPECT_EQ(with_scaling("none", 32'768), 64);
+  EXPECT_EQ(context_of_gguf({}), 64);
+  EXPECT_THROW(with_scaling("yarn", Index{1} << 23), Error) << "more than any model has";
 }
 
 }  // namespace

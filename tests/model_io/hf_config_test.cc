@@ -117,6 +117,52 @@ TEST(HfConfig, reads_llama3_and_yarn) {
   EXPECT_EQ(yarn.rope.beta_fast, 16);
 }
 
+TEST(HfConfig, yarn_extends_the_context_and_other_scalings_do_not) {
+  const auto context_of = [](const Json& scaling, Index positions) {
+    Json json = with("max_position_embeddings", positions);
+    json["rope_scaling"] = scaling;
+    const Architecture a = read(json);
+    validate(a, "config.json");
+    // The length that the scaling starts from is the one that the file names.
+    EXPECT_TRUE(a.rope.scaling != RopeScaling::Yarn || a.rope.original_context == 32'768);
+    return a.context;
+  };
+  // The configuration that the description of Qwen 2.5 gives for 131,072 tokens.
+  const Json yarn = {
+      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32'768}};
+  for (const Index positions : {4096, 32'768, 40'960, 131'072}) {
+    EXPECT_EQ(context_of(yarn, positions), 131'072) << positions;
+  }
+  EXPECT_EQ(context_of(yarn, 262'144), 262'144);
+  Json newer = with("max_position_embeddings", 32'768);
+  newer["rope_parameters"] = yarn;
+  newer["rope_parameters"]["rope_theta"] = 1e6;
+  EXPECT_EQ(read(newer).context, 131'072);
+  EXPECT_EQ(context_of({{"type", "linear"}, {"factor", 4.0}}, 32'768), 32'768);
+  EXPECT_EQ(context_of({{"type", "dynamic"}, {"factor", 4.0}}, 32'768), 32'768);
+  EXPECT_EQ(context_of({{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 8192}},
+                       32'768),
+            32'768);
+  EXPECT_EQ(context_of(nullptr, 32'768), 32'768);
+}
+
+TEST(HfConfig, writes_the_extended_context_so_that_it_reads_the_same) {
+  Json json = with("max_position_embeddings", 32'768);
+  json["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32'768}};
+  const Json written = write_hf_config(read(json), "float32");
+  EXPECT_EQ(written["max_position_embeddings"], 131'072);
+  EXPECT_EQ(written["rope_scaling"]["original_max_position_embeddings"], 32'768);
+  EXPECT_EQ(written["rope_scaling"]["factor"], 4.0);
+  const Architecture again = read(written);
+  EXPECT_EQ(again.context, 131'072);
+  EXPECT_EQ(write_hf_config(again, "float32"), written);
+}
+
 // Where transformers looks for it first.
 TEST(HfConfig, the_original_length_may_lie_outside_of_the_scaling) {
   for (const char* style : {"rope_scaling", "rope_parameters"}) {

@@ -85,6 +85,28 @@ TEST(RoundTrip, hugging_face_gguf_hugging_face_is_bit_identical) {
   }
 }
 
+TEST(RoundTrip, the_context_that_yarn_extends_survives_every_format) {
+  const test::TemporaryFolder folder;
+  Architecture a = test::tiny_architecture();
+  a.context = 32'768;
+  a.rope.scaling = RopeScaling::Yarn;
+  a.rope.factor = 4;
+  a.rope.original_context = 32'768;
+  write_hugging_face(folder.path() / "a", TinyModel(a).source());
+  ASSERT_EQ(read_json_file(folder.path() / "a/config.json")["max_position_embeddings"], 32'768);
+  const auto first = test::open_bare(folder.path() / "a");
+  write_gguf(folder.path() / "b.gguf", source_of(*first));
+  const auto second = test::open_bare(folder.path() / "b.gguf");
+  write_hugging_face(folder.path() / "c", source_of(*second));
+  const auto third = test::open_bare(folder.path() / "c");
+  for (const ModelFile* file : {first.get(), second.get(), third.get()}) {
+    EXPECT_EQ(file->architecture().context, 131'072) << name_of(file->format());
+    EXPECT_EQ(file->architecture().rope.original_context, 32'768) << name_of(file->format());
+    EXPECT_EQ(file->architecture().rope.factor, 4) << name_of(file->format());
+  }
+  EXPECT_EQ(read_json_file(folder.path() / "c/config.json")["max_position_embeddings"], 131'072);
+}
+
 TEST(RoundTrip, pairing_permutes_rows_of_q_and_k_inside_each_head) {
   Architecture a = test::tiny_architecture();
   a.attention_bias = true;

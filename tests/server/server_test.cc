@@ -286,6 +286,23 @@ TEST_F(ServerTest, frees_a_text_whose_client_goes_away) {
   }));
 }
 
+// Also one that goes before its request has been read.
+TEST_F(ServerTest, clients_that_go_at_once_leave_the_server_well) {
+  open();
+  if (!server_) return;
+  for (int i = 0; i < 100; ++i) {
+    RawClient client(port());
+    Json body = greedy(4);
+    body["stream"] = i % 2 == 0;
+    client.send(RawClient::post_text("/v1/completions", body.dump()));
+  }
+  EXPECT_EQ(RawClient(port()).post_json("/v1/completions", greedy(4)).status, 200);
+  EXPECT_TRUE(eventually([&] {
+    const infer::EngineStats stats = engine_->stats();
+    return stats.running == 0 && stats.waiting == 0;
+  }));
+}
+
 TEST_F(ServerTest, says_when_too_many_wait) {
   open({}, {.max_queue = 1, .max_sequences = 1});
   if (!server_) return;

@@ -2,11 +2,14 @@
 // Ids against other people's tokenizers.
 #include <gtest/gtest.h>
 
+#include "hone/core/check.h"
 #include "hone/core/file/json_io.h"
 #include "hone/text/bpe_trainer.h"
 #include "hone/text/format/tokenizer_json.h"
 #include "hone/text/load_tokenizer.h"
+#include "hone/text/pre_tokenizer.h"
 #include "hone/text/unicode/nfc.h"
+#include "hone/text/unicode/splitter.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 #include "tests/text/toy_vocabulary.h"
@@ -82,6 +85,44 @@ TEST_F(Peer, tokenizers_gives_the_same_ids_of_a_tokenizer_like_gemma_s) {
   fs::create_directories(folder);
   const Json answer = ask("gemma", folder);
   expect_ids(*load_tokenizer_or_throw(folder), answer, {.add_bos = false, .parse_special = true});
+}
+
+// As the tokenizer.json of models with the vocabularies of OpenAI have it.
+TEST_F(Peer, tokenizers_gives_the_same_ids_if_it_removes_what_lies_between_matches) {
+  for (const char* name : {"o200k", "cl100k", "llama3", "tekken"}) {
+    SCOPED_TRACE(name);
+    const fs::path folder = folder_.path() / name;
+    fs::create_directories(folder);
+    const Json answer = ask(concat("removed-", name), folder);
+    ASSERT_EQ(
+        read_json_file(folder / "tokenizer.json")["pre_tokenizer"]["pretokenizers"][0]["behavior"],
+        "Removed");
+    expect_ids(*load_tokenizer_or_throw(folder), answer, {.add_bos = false});
+  }
+}
+
+TEST_F(Peer, tokenizers_cuts_texts_alike_with_the_expressions_as_published) {
+  const std::pair<const char*, const char*> names[] = {
+      {"tekken", "tekken"}, {"gpt-4o", "o200k"}, {"llama-bpe", "llama3"}};
+  for (const auto& [pre, published] : names) {
+    const Json answer = ask(concat("split-", published), "-");
+    ASSERT_GE(answer["texts"].size(), 100'000u);
+    Vocabulary v;
+    set_pre_tokenizer(v, pre, "test");
+    ASSERT_TRUE(v.further_patterns.empty());
+    const Splitter splitter(v.pattern, "test");
+    int differ = 0;
+    for (std::size_t i = 0; i < answer["texts"].size(); ++i) {
+      std::vector<std::string> parts;
+      splitter.split(answer["texts"][i].get_ref<const std::string&>(),
+                     [&](std::string_view part) { parts.emplace_back(part); });
+      const auto expected = answer["ids"][i].get<std::vector<std::string>>();
+      if (parts != expected && ++differ <= 5) {
+        EXPECT_EQ(parts, expected) << pre << " " << answer["texts"][i].dump(-1, ' ', true);
+      }
+    }
+    EXPECT_EQ(differ, 0) << pre << " of " << answer["texts"].size();
+  }
 }
 
 TEST_F(Peer, tokenizers_learns_the_same_merges) {

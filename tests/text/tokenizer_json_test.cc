@@ -4,8 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
 #include "hone/text/load_tokenizer.h"
+#include "hone/text/unicode/splitter.h"
 #include "tests/support/test_data.h"
 #include "tests/text/toy_vocabulary.h"
 
@@ -162,6 +166,40 @@ TEST(TokenizerJson, names_each_part_that_it_does_not_run) {
   EXPECT_THAT(failure_of_reading(json).message, HasSubstr("Removed"));
 }
 
+// The splitter of Llama 3, which is also that of cl100k in files of this format, and o200k's.
+TEST(TokenizerJson, a_split_may_remove_what_lies_between_matches_where_nothing_does) {
+  Json json = toy_json();
+  const auto with_split = [&](std::string_view regex, const char* behavior, bool invert) {
+    json["pre_tokenizer"] = Json::parse(R"({"type": "Sequence", "pretokenizers": [
+        {"type": "Split"},
+        {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]})");
+    Json& split = json["pre_tokenizer"]["pretokenizers"][0];
+    split["pattern"] = {{"Regex", regex}};
+    split["behavior"] = behavior;
+    split["invert"] = invert;
+    return json;
+  };
+  Vocabulary o200k;
+  set_pre_tokenizer(o200k, "gpt-4o");
+  for (const std::string_view regex : {std::string_view(o200k.pattern), kLlama3Pattern}) {
+    expect_same(read_tokenizer_json(with_split(regex, "Removed", true), "toy.json"),
+                read_tokenizer_json(with_split(regex, "Isolated", false), "toy.json"));
+    EXPECT_EQ(read_tokenizer_json(json, "toy.json").pattern, regex);
+    // What is removed otherwise are the matches, which is everything.
+    EXPECT_EQ(failure_of_reading(with_split(regex, "Removed", false)).category,
+              ErrorCategory::Unsupported);
+    EXPECT_EQ(failure_of_reading(with_split(regex, "MergedWithNext", true)).category,
+              ErrorCategory::Unsupported);
+  }
+  // Each of these leaves out one kind of character: spaces, numbers, letters, all others.
+  for (const char* regex : {R"(\p{L}+|\p{N}+|[^\s\p{L}\p{N}]+)", R"(\p{L}+|[^\s\p{L}\p{N}]+|\s+)",
+                            R"(\p{N}+|[^\s\p{L}\p{N}]+|\s+)", R"(\p{L}+|\p{N}+|\s+)"}) {
+    const auto failure = failure_of_reading(with_split(regex, "Removed", true));
+    EXPECT_EQ(failure.category, ErrorCategory::Unsupported) << regex;
+    EXPECT_THAT(failure.message, HasSubstr("Removed")) << regex;
+  }
+}
+
 TEST(TokenizerJson, a_split_at_spaces_after_these_were_replaced_splits_nothing) {
   Json json = to_tokenizer_json(toy_sentencepiece({{"\u2581a", -1.0f}, {"a", -2.0f}}));
   json["normalizer"] =
@@ -177,8 +215,95 @@ TEST(TokenizerJson, a_split_at_spaces_after_these_were_replaced_splits_nothing) 
   EXPECT_EQ(failure_of_reading(json).category, ErrorCategory::Unsupported);
 }
 
+TEST(TokenizerJson, gaps_in_the_ids_become_unused_padding_pieces) {
+  Json json = toy_json();
+  const auto expected = pieces_of(*read(json), "the thin<|end|>", true);
+  json["model"]["vocab"].erase("<|end|>");
+  json["added_tokens"][0]["id"] = 262;
+  json["model"]["vocab"]["Zz"] = 264;
+  const Vocabulary v = read_tokenizer_json(json, "toy.json");
+  ASSERT_EQ(v.pieces.size(), 265u);
+  for (const std::size_t gap : {258, 259, 260, 261, 263}) {
+    EXPECT_EQ(v.pieces[gap], concat("[PAD", gap, "]"));
+    EXPECT_EQ(v.types[gap], TokenType::Unused);
+  }
+  EXPECT_EQ(v.pieces[262], "<|end|>");
+  EXPECT_EQ(v.types[262], TokenType::Control);
+  EXPECT_EQ(v.pieces[264], "Zz");
+  EXPECT_EQ(v.types[264], TokenType::Normal);
+  EXPECT_EQ(std::ranges::count(v.types, TokenType::Unused), 5);
+  EXPECT_EQ(unpadded_size(v), 265u);
+  const auto tokenizer = read(json);
+  EXPECT_EQ(pieces_of(*tokenizer, "the thin<|end|>", true), expected);
+  // The spelling of a gap in a text is text.
+  const auto spelled = tokenizer->encode("[PAD259]", {.parse_special = true});
+  EXPECT_EQ(std::ranges::count(spelled, 259), 0);
+  EXPECT_EQ(tokenizer->decode(spelled), "[PAD259]");
+}
+
+TEST(TokenizerJson, the_gaps_may_not_make_a_small_file_a_large_vocabulary) {
+  for (const auto& [id, accepted] : {std::pair(60'000, true), std::pair(70'000, false)}) {
+    Json json = toy_json();
+    json["model"]["vocab"]["far"] = id;
+    const auto failure = failure_of_reading(json);
+    EXPECT_EQ(failure.failed, !accepted) << id << " " << failure.message;
+    if (!accepted) {
+      EXPECT_EQ(failure.category, ErrorCategory::CorruptFile);
+      EXPECT_THAT(failure.message, HasSubstr("70000"));
+    }
+  }
+}
+
+TEST(PreTokenizer, names_of_one_splitter_set_the_same) {
+  // As llama.cpp has them, but for "default". What hone writes comes first.
+  const std::vector<std::vector<const char*>> groups = {
+      {"gpt-2", "default", "a.x-4.0", "mellum"},
+      {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"},
+      {"dbrx", "smaug-bpe"},
+      {"qwen2", "deepseek-r1-qwen", "megrez"},
+      {"smollm", "refact", "starcoder", "command-r", "codeshell"}};
+  for (const auto& group : groups) {
+    Vocabulary first = toy_byte_level({});
+    set_pre_tokenizer(first, group[0], "test");
+    for (const char* name : group) {
+      Vocabulary v = toy_byte_level({});
+      set_pre_tokenizer(v, name, "test");
+      expect_same(v, first);
+      EXPECT_EQ(pre_name_for(v), group[0]) << name;
+    }
+  }
+  Vocabulary v;
+  const auto failure = test::failure_of([&] { set_pre_tokenizer(v, "poro-chat", "m.gguf"); });
+  EXPECT_EQ(failure.category, ErrorCategory::Unsupported);
+  for (const char* named : {"m.gguf", "tokenizer.ggml.pre", "poro-chat", "tekken", "gpt-4o"}) {
+    EXPECT_THAT(failure.message, HasSubstr(named));
+  }
+}
+
+TEST(PreTokenizer, tekken_and_gpt_4o_cut_words_where_the_case_changes) {
+  // Contractions, digits and slashes differ or are alike as the published expressions say.
+  struct Cut {
+    const char* name;
+    std::vector<std::string> parts;
+  };
+  const Cut cuts[] = {
+      {"tekken",
+       {"Camel", "Case", " isn", "'t", " XML", " ", "1", "2", "3", "4", " e\u0301t", " ./\n/",
+        "x"}},
+      {"gpt-4o", {"Camel", "Case", " isn't", " XML", " ", "123", "4", " e\u0301t", " ./\n/", "x"}}};
+  for (const auto& [name, parts] : cuts) {
+    Vocabulary v;
+    set_pre_tokenizer(v, name, "test");
+    std::vector<std::string> got;
+    Splitter(v.pattern, "test")
+        .split("CamelCase isn't XML 1234 e\u0301t ./\n/x",
+               [&](std::string_view part) { got.emplace_back(part); });
+    EXPECT_EQ(got, parts) << name;
+  }
+}
+
 TEST(PreTokenizer, names_stand_for_patterns_in_both_directions) {
-  for (const char* name : {"gpt-2", "llama-bpe", "qwen2", "dbrx", "smollm"}) {
+  for (const char* name : {"gpt-2", "llama-bpe", "qwen2", "dbrx", "smollm", "tekken", "gpt-4o"}) {
     Vocabulary v = toy_byte_level({});
     set_pre_tokenizer(v, name, "test");
     EXPECT_EQ(pre_name_for(v), name);

@@ -204,13 +204,16 @@ void Matcher::step_script(const Frame& frame, std::uint8_t byte, State& next) {
 }
 
 std::vector<text::TokenId> Matcher::next_tokens(const State& state) const {
+  const std::vector<ScriptNode>& script = schema_->script();
   std::vector<text::TokenId> tokens;
+  const auto take = [&](std::uint32_t node) {
+    if (script[node].token >= 0) tokens.push_back(script[node].token);
+  };
   for (const Frame& frame : state.readings_) {
-    const auto ended = ended_node(frame);
-    if (!ended) continue;
-    for (const std::uint32_t follower : schema_->script()[*ended].next) {
-      const ScriptNode& node = schema_->script()[follower];
-      if (node.kind == OutputPart::Kind::Token) tokens.push_back(node.token);
+    if (const auto ended = ended_node(frame)) {
+      std::ranges::for_each(script[*ended].next, take);
+    } else if (frame.phase == Phase::Script) {
+      take(frame.rule);
     }
   }
   return tokens;

@@ -111,6 +111,9 @@ Matcher::Parts Matcher::split(const State& state) const {
       split_script(frame, parts);
     } else {
       parts.others.readings_.push_back(frame);
+      const auto ended = ended_node(frame);  // of a number that may end here
+      if (ended)
+        split_script({.rule = *ended, .position = kFinished, .phase = Phase::Script}, parts);
     }
   }
   return parts;

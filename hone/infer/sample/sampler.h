@@ -26,7 +26,8 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, Index coun
 class Sampler {
  public:
   Sampler(const SamplingParams& sampling, std::span<const TokenId> prompt)
-      : sampling_(sampling), history_(prompt) {}
+      : sampling_(sampling),
+        history_(sampling.repetition_penalty == 1 ? std::span<const TokenId>() : prompt) {}
 
   // Chooses the token at `position` (in the whole sequence, including the prompt) and adds it to
   // the history. Never chooses `masked` tokens, or tokens that are not in `allowed` (unless it is

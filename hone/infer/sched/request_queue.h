@@ -37,7 +37,7 @@ struct EngineStats {
   // Tokens of the texts of started requests, counted at each start, and the part of them that was
   // taken from the prefix cache.
   Index started_tokens = 0, cached_tokens = 0;
-  Index evictions = 0;  // parts of 32 tokens that left the prefix cache for others
+  Index evictions = 0;  // parts of 32 tokens that the prefix cache gave up
   Index prompt_tokens = 0, generated_tokens = 0;  // of requests that have ended
   // Bytes of the KV cache: blocks with tokens, the part of them that only the prefix cache refers
   // to, and memory that the system provides.

@@ -87,7 +87,7 @@ struct SchedulerCounters {
   Index preemptions = 0;
   Index started_tokens = 0;  // tokens of the texts of started requests, counted at each start
   Index cached_tokens = 0;   // the part that came from the prefix cache or a forked request
-  Index evictions = 0;       // entries that left the prefix cache for others
+  Index evictions = 0;       // what the prefix cache gave up: PrefixCache::evictions()
 };
 
 // Decides what runs in each step. A pure state machine: it computes nothing, starts no thread and

@@ -25,6 +25,7 @@ class DraftModel {
              Executor& executor);
 
   std::vector<std::filesystem::path> files() const { return file_->files(); }
+  Index weight_bytes() const { return runner_.weight_bytes(); }
 
   // options.context is the context of the target, and options.kv_bytes may be 0, as in
   // DraftOptions. This object must outlive the source.

@@ -18,6 +18,13 @@ ApiError error_of(const infer::Event& event) {
   return to_api_error(std::make_exception_ptr(Error(event.error_category, event.error)));
 }
 
+// Whether a text failed for a reason that the next one may meet as well.
+bool is_own_failure(const infer::Event& event) {
+  const ErrorCategory category = event.error_category;
+  return !event.refusal && (category == ErrorCategory::Internal || category == ErrorCategory::Io ||
+                            category == ErrorCategory::CorruptFile);
+}
+
 }  // namespace
 
 // Keeps the generation alive until its last event.
@@ -42,16 +49,19 @@ class Generation::Sink final : public infer::EventSink {
 };
 
 void Generation::start(std::vector<infer::Request> requests) {
-  const std::scoped_lock lock(mutex_);
-  started_ = last_event_ = service_.clock().now_ns();
-  last_token_.resize(requests.size());
-  open_ = requests.size();
-  std::vector<std::shared_ptr<infer::EventSink>> sinks;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    sinks.push_back(std::make_shared<Sink>(shared_from_this(), i));
+  {
+    const std::scoped_lock lock(mutex_);
+    started_ = last_event_ = service_.clock().now_ns();
+    last_token_.resize(requests.size());
+    open_ = requests.size();
+    std::vector<std::shared_ptr<infer::EventSink>> sinks;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      sinks.push_back(std::make_shared<Sink>(shared_from_this(), i));
+    }
+    ids_ = service_.engine().submit(std::move(requests), sinks);
+    service_.enter(shared_from_this());
   }
-  ids_ = service_.engine().submit(std::move(requests), sinks);
-  service_.enter(shared_from_this());
+  // Cancels at once if the client has gone, and so not under the lock.
   const std::weak_ptr<Generation> weak = weak_from_this();
   exchange_->on_close([weak] {
     if (const auto self = weak.lock()) self->cancel();
@@ -98,6 +108,7 @@ void Generation::take(std::size_t choice, const infer::Event& event) {
   if (event.finished) {
     --open_;
     metrics.note_end(*event.finished, event.timings, seconds_between(started_, now));
+    metrics.note_health(*event.finished != infer::FinishReason::Failed || !is_own_failure(event));
   }
   if (!has_failed_) {
     if (event.finished == infer::FinishReason::Failed) {

@@ -60,6 +60,7 @@ class Service {
   const ServedModel& model() const { return model_; }
   const Clock& clock() const { return clock_; }
   ServerMetrics& metrics() { return metrics_; }
+  const ServerMetrics& metrics() const { return metrics_; }
   const ChatStyle& style() const { return style_; }
   FormatCache& formats() { return formats_; }
   // Threads that read requests: JSON, templates, tokenizing. Writing answers has its own, so that a

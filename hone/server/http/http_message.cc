@@ -43,6 +43,12 @@ std::optional<std::string_view> HttpFields::find(std::string_view name) const {
   return std::nullopt;
 }
 
+std::size_t HttpFields::count(std::string_view name) const {
+  return static_cast<std::size_t>(std::ranges::count_if(fields_, [&](const auto& field) {
+    return std::ranges::equal(field.first, name, {}, lower, lower);
+  }));
+}
+
 std::string_view reason_phrase(int status) {
   const auto* const found = std::ranges::find(kPhrases, status, &Phrase::status);
   return found == kPhrases.end() ? "Unknown" : found->text;

@@ -18,6 +18,7 @@ class HttpFields {
   void add(std::string name, std::string value) {
     fields_.emplace_back(std::move(name), std::move(value));
   }
+  std::size_t count(std::string_view name) const;
   // The first field of this name.
   std::optional<std::string_view> find(std::string_view name) const;
   const std::vector<std::pair<std::string, std::string>>& all() const { return fields_; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/server/http/listener.h"
 
+#include <poll.h>
+
 #include <utility>  // before Boost 1.74, which forgets it
 
 #include <atomic>
@@ -69,8 +71,15 @@ namespace {
 
 using Parser = http::request_parser<http::string_body>;
 
+// "/v1/models" of "http://localhost/v1/models", which clients send to proxies.
+std::string_view without_authority(std::string_view target) {
+  if (!target.starts_with("http://") && !target.starts_with("https://")) return target;
+  const std::size_t path = target.find('/', target.find("://") + 3);
+  return path == target.npos ? std::string_view("/") : target.substr(path);
+}
+
 HttpRequest to_request(Parser::value_type& message) {
-  const std::string target(message.target());
+  const std::string target(without_authority({message.target().data(), message.target().size()}));
   const std::size_t query = target.find('?');
   HttpRequest request{
       .method = std::string(message.method_string()),
@@ -120,7 +129,10 @@ struct Core : std::enable_shared_from_this<Core> {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(std::shared_ptr<Core> state, tcp::socket socket)
-      : state_(std::move(state)), stream_(std::move(socket)), buffer_(kMostBuffered) {}
+      : state_(std::move(state)),
+        stream_(std::move(socket)),
+        buffer_(kMostBuffered),
+        watch_(state_->context) {}
 
   void start() {
     ErrorCode ignored;
@@ -139,6 +151,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void end() {
     if (std::exchange(has_ended_, true)) return;
     if (exchange_) exchange_->close();
+    watch_.cancel();
     ErrorCode ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
     stream_.close();
@@ -238,7 +251,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
       const std::size_t got =
           self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, peek);
       const bool is_waiting = peek == asio::error::would_block;
-      if (!is_waiting && (peek || got == 0)) self->end();
+      if (!is_waiting && (peek || got == 0)) return self->end();
+      self->watch_beyond();
+    });
+  }
+
+  // The same where bytes of a next request hide the end of the client's side.
+  void watch_beyond() {
+    constexpr auto kEvery = std::chrono::milliseconds(200);
+    watch_.expires_after(kEvery);
+    watch_.async_wait([self = this->shared_from_this(), exchange = exchange_](ErrorCode error) {
+      if (self->has_ended_ || error || self->exchange_ != exchange) return;
+      pollfd one{.fd = self->stream_.socket().native_handle(), .events = POLLRDHUP, .revents = 0};
+      if (::poll(&one, 1, 0) > 0 && one.revents != 0) return self->end();
+      self->watch_beyond();
     });
   }
 
@@ -301,6 +327,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::shared_ptr<Core> state_;
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;
+  asio::steady_timer watch_;
   std::optional<Parser> parser_;
   std::shared_ptr<Exchange> exchange_;
   std::string unsent_;

@@ -95,6 +95,16 @@ void ServerMetrics::note_end(infer::FinishReason reason, const infer::Timings& t
   mean_request_s_ += 0.1 * (seconds - mean_request_s_);
 }
 
+void ServerMetrics::note_health(bool is_well) {
+  const std::scoped_lock lock(mutex_);
+  failures_in_row_ = is_well ? 0 : failures_in_row_ + 1;
+}
+
+Index ServerMetrics::failures_in_row() const {
+  const std::scoped_lock lock(mutex_);
+  return failures_in_row_;
+}
+
 double ServerMetrics::mean_request_s() const {
   const std::scoped_lock lock(mutex_);
   return mean_request_s_;
@@ -121,7 +131,7 @@ std::string ServerMetrics::text(const infer::EngineStats& stats, Index connectio
           stats.preemptions);
   counter("hone_prefix_cache_queries_total", "Tokens of texts that started", stats.started_tokens);
   counter("hone_prefix_cache_hits_total", "Tokens of them that the cache had", stats.cached_tokens);
-  counter("hone_prefix_cache_evictions_total", "Parts of 32 tokens that left the cache for others",
+  counter("hone_prefix_cache_evictions_total", "Parts of 32 tokens that the cache gave up",
           stats.evictions);
   gauge("hone_kv_bytes", "Bytes of the KV cache in use", stats.kv_used_bytes);
   gauge("hone_kv_cached_bytes", "Bytes of it that only the prefix cache uses",

@@ -40,6 +40,9 @@ class ServerMetrics {
   void note_http(std::string_view route, std::string_view method, int status);
   void note_rejected(std::string_view reason);
   void note_end(infer::FinishReason reason, const infer::Timings& timings, double seconds);
+  // Whether a text ended without a failure of the engine, and how many did not in a row.
+  void note_health(bool is_well);
+  Index failures_in_row() const;
   // A mean of the recent durations of requests.
   double mean_request_s() const;
   // The text format of Prometheus, version 0.0.4.
@@ -50,6 +53,7 @@ class ServerMetrics {
   std::map<std::tuple<std::string, std::string, int>, Index> http_;
   std::map<std::string, Index, std::less<>> rejected_, ended_;
   Index prompt_tokens_ = 0, generated_tokens_ = 0, cached_tokens_ = 0;
+  Index failures_in_row_ = 0;
   double mean_request_s_ = 1;
 };
 

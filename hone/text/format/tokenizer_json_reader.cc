@@ -16,8 +16,11 @@ namespace {
 // white space and everything else.
 bool matches_all(std::string_view expression) {
   const auto has = [&](std::string_view part) { return expression.find(part) != expression.npos; };
-  return has("[^\\s\\p{L}\\p{N}]+") && expression.ends_with("|\\s+") && has("\\p{N}") &&
-         (has("\\p{L}+") || has("\\p{Ll}"));
+  const bool has_numbers = has("|\\p{N}|") || has("|\\p{N}{1,3}|") || has("| ?\\p{N}+|");
+  const bool has_letters =
+      has("]?\\p{L}+|") || has(" ?\\p{L}+|") || (has("\\p{Lu}") && has("\\p{Ll}") && has("]?["));
+  return has_numbers && has_letters && has(" ?[^\\s\\p{L}\\p{N}]+") &&
+         expression.ends_with("|\\s+");
 }
 
 // The leaves of nested {"type": "Sequence", `list`: […]} components.

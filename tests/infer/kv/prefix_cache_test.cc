@@ -173,5 +173,79 @@ TEST_F(PrefixCacheTest, continues_after_a_known_prefix) {
   EXPECT_TRUE(cache.match(0, kLostPrefix, ids, 64, 128).empty());
 }
 
+TEST_F(PrefixCacheTest, forgets_a_prefix_and_all_that_leads_to_it) {
+  PrefixCache cache(groups, {1, 2});
+  const std::vector<TokenId> ids = text(96), other = text(96, 500);
+  put(cache, 0, other, 3);
+  const PrefixId last = put(cache, 0, ids, 3);
+  cache.forget(pool, last);
+  EXPECT_EQ(matched(cache, 0, ids, 96), 0);
+  EXPECT_EQ(matched(cache, 0, other, 96), 3);
+  EXPECT_EQ(cache.size(), 3);
+  EXPECT_EQ(pool.used_bytes(), 3 * 2 * 1024);
+  EXPECT_EQ(pool.cached_bytes(), pool.used_bytes());
+  // What comes later finds a cache as if the text had never been there.
+  EXPECT_GE(put(cache, 0, ids, 3), 0);
+  EXPECT_EQ(matched(cache, 0, ids, 96), 3);
+  while (cache.evict_one(pool)) {
+  }
+  EXPECT_EQ(cache.size(), 0);
+  EXPECT_EQ(pool.used_bytes(), 0);
+}
+
+TEST_F(PrefixCacheTest, forgets_up_to_a_prefix_that_another_text_continues) {
+  PrefixCache cache(groups, {1, 2});
+  const std::vector<TokenId> ids = text(128);
+  std::vector<TokenId> branch = ids;
+  branch[70] = 999;
+  const PrefixId last = put(cache, 0, ids, 4);
+  put(cache, 0, branch, 3);
+  cache.forget(pool, last);
+  EXPECT_EQ(matched(cache, 0, ids, 128), 2);
+  EXPECT_EQ(matched(cache, 0, branch, 96), 3);
+  cache.forget(pool, cache.match(0, kEmptyPrefix, ids, 0, 64).back());
+  EXPECT_EQ(matched(cache, 0, branch, 96), 3) << "the branch still continues it";
+  // A tenant's text is no other tenant's.
+  const PrefixId mine = put(cache, 1, ids, 4);
+  put(cache, 2, ids, 4);
+  cache.forget(pool, mine);
+  EXPECT_EQ(matched(cache, 1, ids, 128), 0);
+  EXPECT_EQ(matched(cache, 2, ids, 128), 4);
+}
+
+TEST_F(PrefixCacheTest, does_not_forget_what_is_pinned) {
+  PrefixCache cache(groups, {1, 2});
+  const std::vector<TokenId> ids = text(128);
+  const PrefixId last = put(cache, 0, ids, 4);
+  const PrefixId second = cache.ancestor(last, 2);
+  cache.pin(second);
+  cache.forget(pool, last);
+  EXPECT_EQ(matched(cache, 0, ids, 128), 2);
+  cache.forget(pool, second);
+  EXPECT_EQ(matched(cache, 0, ids, 128), 2);
+  EXPECT_FALSE(cache.evict_one(pool));
+  cache.unpin(second);
+  cache.forget(pool, second);
+  EXPECT_EQ(cache.size(), 0);
+  EXPECT_EQ(pool.used_bytes(), 0);
+  for (const PrefixId none : {kEmptyPrefix, kLostPrefix}) cache.forget(pool, none);
+}
+
+TEST_F(PrefixCacheTest, counts_what_it_evicts_and_not_what_it_forgets) {
+  PrefixCache cache(groups, {1, 2});
+  EXPECT_FALSE(cache.evict_one(pool));
+  EXPECT_EQ(cache.evictions(), 0);
+  put(cache, 0, text(96), 3);
+  const PrefixId other = put(cache, 1, text(64, 500), 2);
+  cache.forget(pool, other);
+  EXPECT_EQ(cache.evictions(), 0);
+  for (const Index count : {1, 2, 3}) {
+    EXPECT_TRUE(cache.evict_one(pool));
+    EXPECT_EQ(cache.evictions(), count);
+  }
+  EXPECT_FALSE(cache.evict_one(pool));
+  EXPECT_EQ(cache.evictions(), 3);
+}
+
 }  // namespace
 }  // namespace hone::infer

@@ -495,6 +495,69 @@ TEST(Scheduler, a_failing_request_ends_alone) {
   EXPECT_EQ(row_of(step(scheduler), 3)->first_position, 0);
 }
 
+// A step in which one request fails and the others succeed.
+void step_with_failure(Scheduler& scheduler, RequestId id) {
+  const StepPlan plan = scheduler.plan(0);
+  StepResult result = succeed(plan);
+  for (SequenceResult& one : result.sequences) {
+    if (one.id == id) one = {.id = id, .status = StepStatus::Failed};
+  }
+  scheduler.apply(result);
+  scheduler.audit();
+}
+
+// The tokens of the text that the cache has for its prompt.
+Index cached_of(Scheduler& scheduler, RequestId id, std::vector<TokenId> tokens) {
+  scheduler.submit(generate(id, std::move(tokens)), 0);
+  const StepPlan plan = step(scheduler);
+  const PlannedSequence* row = row_of(plan, id);
+  return row == nullptr ? -1 : row->first_position;
+}
+
+// What it computed before may be what it failed by.
+TEST(Scheduler, a_failing_request_leaves_no_prefix_and_a_cancelled_one_does) {
+  Scheduler scheduler(options_of(100));
+  scheduler.submit(generate(1, text(100)), 0);
+  for (int i = 0; i < 40; ++i) step(scheduler);  // four blocks are full
+  EXPECT_EQ(scheduler.prefix_cache().size(), 4);
+  step_with_failure(scheduler, 1);
+  EXPECT_EQ(scheduler.take_ended().at(0).cause, EndCause::Failed);
+  EXPECT_EQ(scheduler.prefix_cache().size(), 0);
+  EXPECT_EQ(scheduler.pool().used_bytes(), 0);
+  EXPECT_EQ(cached_of(scheduler, 2, text(100)), 0);
+  scheduler.cancel(2);
+  EXPECT_EQ(cached_of(scheduler, 3, text(100)), 96);
+  EXPECT_EQ(scheduler.counters().evictions, 0);
+}
+
+TEST(Scheduler, a_failing_request_leaves_the_prefix_that_a_running_one_shares) {
+  Scheduler scheduler(options_of(100));
+  scheduler.submit(generate(1, text(100)), 0);
+  step(scheduler);
+  std::vector<TokenId> sharing = text(64);
+  for (const TokenId id : text(20, 500)) sharing.push_back(id);
+  EXPECT_EQ(cached_of(scheduler, 2, sharing), 64);
+  step_with_failure(scheduler, 1);
+  EXPECT_EQ(row_of(step(scheduler), 2)->tokens, std::vector<TokenId>{7}) << "it goes on";
+  EXPECT_EQ(cached_of(scheduler, 3, text(100)), 64);
+}
+
+TEST(Scheduler, counts_the_prefixes_that_make_room_for_others) {
+  Scheduler scheduler(options_of(12));
+  scheduler.submit(generate(1, text(160), 1), 0);
+  step(scheduler);
+  EXPECT_EQ(scheduler.prefix_cache().size(), 5);
+  EXPECT_EQ(scheduler.counters().evictions, 0);
+  scheduler.submit(generate(2, text(250, 1000), 1), 0);
+  step(scheduler);
+  ASSERT_EQ(scheduler.counters().finished, 2);
+  const Index evictions = scheduler.counters().evictions;
+  EXPECT_GE(evictions, 1);
+  EXPECT_EQ(evictions, 5 + 7 - scheduler.prefix_cache().size());
+  scheduler.shrink_cache(0);
+  EXPECT_EQ(scheduler.counters().evictions, 5 + 7);
+}
+
 TEST(Scheduler, deadlines_end_waiting_and_running_requests) {
   SchedulerOptions options = options_of(100);
   options.max_running = 1;

@@ -2,6 +2,7 @@
 #include "hone/infer/grammar/pattern/automaton.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <utility>
 
@@ -173,16 +174,18 @@ Automaton Automaton::of_regex(const Regex& regex, std::string_view pointer, Patt
   Builder builder(class_of, classes, pointer, budget);
   SubsetWalk walk(nfa, pointer, budget);
   std::map<States, State> known;
-  std::vector<States> found = {walk.closure({nfa.start}, true, false)};
-  builder.add(walk.accepts(found[0], true), true);
+  const States first = walk.closure({nfa.start}, true, false);
+  std::vector<const States*> found = {&first};  // the others are keys of `known`
+  builder.add(walk.accepts(first, true), true);
   for (State state = 0; state < found.size(); ++state) {
     for (std::uint32_t c = 0; c < classes; ++c) {
-      States after = walk.after(found[state], byte_of[c]);
+      States after = walk.after(*found[state], byte_of[c]);
       if (after.empty()) continue;
-      const auto [at, is_new] = known.emplace(after, static_cast<State>(found.size()));
+      const auto [at, is_new] = known.emplace(std::move(after), static_cast<State>(found.size()));
       if (is_new) {
-        builder.add(walk.accepts(after, false), nfa.states[after.front()].begins_character);
-        found.push_back(std::move(after));
+        const States& states = at->first;
+        builder.add(walk.accepts(states, false), nfa.states[states.front()].begins_character);
+        found.push_back(&states);
       }
       builder.set(state, c, at->second);
     }
@@ -265,18 +268,27 @@ std::vector<std::uint32_t> Automaton::missing_characters() const {
   for (State state = 0; state < missing.size(); ++state) {
     if (accepts(state)) missing[state] = 0;
   }
-  // States mostly lead to later ones, so that few rounds from the last to the first suffice.
-  for (bool has_changed = true; has_changed;) {
-    has_changed = false;
-    for (State state = static_cast<State>(missing.size()); state-- > 0;) {
-      for (std::uint32_t c = 0; c < classes_; ++c) {
-        const State to = next_[state * classes_ + c];
-        if (to == kDead || missing[to] == kNoMost) continue;
-        const std::uint32_t count = missing[to] + (begins_character(to) ? 1 : 0);
-        if (count >= missing[state]) continue;
-        missing[state] = count;
-        has_changed = true;
-      }
+  // Backward from the ends: states at a distance of no further character first.
+  std::vector<std::vector<State>> sources(missing.size());
+  for (State state = 0; state < missing.size(); ++state) {
+    for (std::uint32_t c = 0; c < classes_; ++c) {
+      const State to = next_[state * classes_ + c];
+      const bool is_known = to != kDead && !sources[to].empty() && sources[to].back() == state;
+      if (to != kDead && !is_known) sources[to].push_back(state);
+    }
+  }
+  std::deque<State> open;
+  for (State state = 0; state < missing.size(); ++state) {
+    if (accepts(state)) open.push_back(state);
+  }
+  while (!open.empty()) {
+    const State to = open.front();
+    open.pop_front();
+    const std::uint32_t count = missing[to] + (begins_character(to) ? 1 : 0);
+    for (const State source : sources[to]) {
+      if (count >= missing[source]) continue;
+      missing[source] = count;
+      begins_character(to) ? open.push_back(source) : open.push_front(source);
     }
   }
   return missing;
