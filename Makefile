@@ -30,7 +30,7 @@ program := $(BUILD)/hone
 environment := source .cache/hone-setup.env
 ctest = "$$(dirname "$$(command -v "$$HONE_CMAKE")")/ctest"
 
-.PHONY: help setup demo build t test test-avx2 test-slow lint bench install clean
+.PHONY: help setup demo build t test test-avx2 test-slow soak lint bench install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make t          build and run the tests of one folder: make t T=infer/sched F=Batch*'
 	@echo 'make test-avx2  the same, limited to the instructions of a machine with AVX2 only'
 	@echo 'make test-slow  run the long tests'
+	@echo 'make soak       load and attack the server for 20 minutes, with sanitizers'
 	@echo 'make build      build $(BUILD)/hone and $(BUILD)/hone-torch'
 	@echo 'make lint       check formatting, layers and budgets'
 	@echo 'make bench      run side-by-side measurements on this machine'
@@ -73,6 +74,15 @@ test-avx2: export MKL_ENABLE_INSTRUCTIONS := AVX2
 test-slow: setup
 	@tools/build $(BUILD)
 	@$(environment) && python3 tools/run_tests.py $(BUILD) slow --ctest $(ctest) $(label)
+
+# Mutations of requests, templates, tools and schemas under sanitizers, then a server under load.
+fuzzed = *Http*:*Template*:*Tool*:*Style*:*Schema*:*Format*:*Pattern*
+soak: setup
+	@tools/build $(BUILD) hone
+	@SANITIZE=address,undefined TORCH=0 tools/build build-sanitized test_fuzz
+	@HONE_FUZZ_SECONDS=10 build-sanitized/test_fuzz --gtest_filter='$(fuzzed)' --gtest_brief=1
+	@python3 tests/soak/soak.py $(BUILD)/hone $(HONE_TEST_DATA)/lm/stories260K.bin \
+	  --tokenizer $(HONE_TEST_DATA)/lm/tok512.bin --minutes 10
 
 lint:
 	@tools/lint

@@ -17,9 +17,11 @@ import tempfile
 import urllib.request
 
 DOCUMENTS = [
-    {"question": "The capital of France is", "choices": [" Paris", " London", " a potato"], "answer": 0},
+    {"question": "The capital of France is", "choices": [" Paris", " London", " a potato"],
+     "answer": 0},
     {"question": "Two plus two is", "choices": [" five", " four", " blue"], "answer": 1},
-    {"question": "def add(a, b):\n    return", "choices": [" a + b", " the sky", " []"], "answer": 0},
+    {"question": "def add(a, b):\n    return", "choices": [" a + b", " the sky", " []"],
+     "answer": 0},
     {"question": "Water freezes at zero degrees", "choices": [" Celsius", " Kelvin", " Tuesday"],
      "answer": 0},
 ]

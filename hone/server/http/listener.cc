@@ -78,6 +78,12 @@ std::string_view without_authority(std::string_view target) {
   return path == target.npos ? std::string_view("/") : target.substr(path);
 }
 
+// Whether the other end has closed its side.
+bool is_gone(tcp::socket& socket) {
+  pollfd one{.fd = socket.native_handle(), .events = POLLRDHUP, .revents = 0};
+  return ::poll(&one, 1, 0) > 0 && one.revents != 0;
+}
+
 HttpRequest to_request(Parser::value_type& message) {
   const std::string target(without_authority({message.target().data(), message.target().size()}));
   const std::size_t query = target.find('?');
@@ -240,31 +246,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
     watch();
   }
 
-  // Notices that the client closes its end. Bytes of a next request stay where they are.
+  // Notices that the client closes its end, also behind bytes of a next request, which stay where
+  // they are.
   void watch() {
-    stream_.socket().async_wait(tcp::socket::wait_read, [self = this->shared_from_this(),
-                                                         exchange = exchange_](ErrorCode error) {
-      if (self->has_ended_ || error || self->exchange_ != exchange) return;
-      char byte = 0;
-      ErrorCode peek;
-      self->stream_.socket().non_blocking(true, peek);
-      const std::size_t got =
-          self->stream_.socket().receive(asio::buffer(&byte, 1), tcp::socket::message_peek, peek);
-      const bool is_waiting = peek == asio::error::would_block;
-      if (!is_waiting && (peek || got == 0)) return self->end();
-      self->watch_beyond();
-    });
-  }
-
-  // The same where bytes of a next request hide the end of the client's side.
-  void watch_beyond() {
-    constexpr auto kEvery = std::chrono::milliseconds(200);
-    watch_.expires_after(kEvery);
-    watch_.async_wait([self = this->shared_from_this(), exchange = exchange_](ErrorCode error) {
-      if (self->has_ended_ || error || self->exchange_ != exchange) return;
-      pollfd one{.fd = self->stream_.socket().native_handle(), .events = POLLRDHUP, .revents = 0};
-      if (::poll(&one, 1, 0) > 0 && one.revents != 0) return self->end();
-      self->watch_beyond();
+    const auto is_current = [self = this->shared_from_this(),
+                             exchange = exchange_](ErrorCode error) {
+      return !self->has_ended_ && !error && self->exchange_ == exchange;
+    };
+    stream_.socket().async_wait(tcp::socket::wait_read, [this, is_current](ErrorCode error) {
+      if (!is_current(error)) return;
+      if (is_gone(stream_.socket())) return end();
+      watch_.expires_after(std::chrono::milliseconds(200));
+      watch_.async_wait([this, is_current](ErrorCode late) {
+        if (is_current(late)) watch();
+      });
     });
   }
 
