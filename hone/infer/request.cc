@@ -30,6 +30,8 @@ void check_ends(const Request& request, bool has_tokenizer) {
                "A schema needs a tokenizer, and this model has none.");
   HONE_REQUIRE(!request.ignore_eos, "JSON schema",
                "The schema says where the text ends, so that stop tokens cannot be ignored.");
+  HONE_REQUIRE(request.json_schema.empty() || request.min_tokens == 0, "JSON schema",
+               "The schema says how long the text is, so that it has no minimum of tokens.");
   HONE_REQUIRE(request.json_schema.empty() || request.grammar == nullptr, "JSON schema",
                "A schema and a format exclude each other.");
 }

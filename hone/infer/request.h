@@ -87,11 +87,12 @@ struct Request {
   Index logprobs = 0;               // number of alternatives reported with each token, 0…20
   // The text of a JSON schema (docs/structured-output.md); empty for none. The output then is JSON
   // that satisfies it, or the beginning of such a text if it ends by length, context or `stop`.
-  // Excludes `ignore_eos` and `grammar`, and needs a tokenizer. `min_tokens` has no effect.
+  // Excludes `ignore_eos`, `grammar` and `min_tokens` above 0, and needs a tokenizer.
   std::string json_schema{};
   // Whether keywords of the schema that cannot be enforced are ignored instead of refused.
   bool ignores_unsupported_schema = false;
-  // A format that the output has (hone/infer/output_format.h), under the same conditions.
+  // A format that the output has (hone/infer/output_format.h), under the same conditions, but that
+  // `min_tokens` has no effect.
   std::shared_ptr<const grammar::JsonSchema> grammar{};
   // Control tokens that are spelled in the text. The others add nothing to it.
   std::vector<TokenId> visible_ids{};

@@ -44,7 +44,7 @@ TEST_F(EarlyRefusal, options_of_generate_come_before_the_weights) {
   const Arguments generate{"generate", model_, "-p", "a"};
   expect_refusal(generate + Arguments{"--weights", "q8"}, 3, kTensor);
   write_text_file(path("broken.json"), "{\"type\": ");
-  write_text_file(path("pattern.json"), "{\"pattern\": \"x\"}");
+  write_text_file(path("pattern.json"), "{\"pattern\": \"(?=x)\"}");
   fs::copy(model_, path("other"), fs::copy_options::recursive);
   write_text_file(path("other/config.json"), "{}");
   struct Case {
@@ -63,7 +63,7 @@ TEST_F(EarlyRefusal, options_of_generate_come_before_the_weights) {
                          {{"--top-k", "5", "--json-schema", path("broken.json")}, 3, "JSON"},
                          {{"--json-schema", path("pattern.json")}, 4, "pattern"},
                          {{"--json-schema", path("none.json")}, 3, "none.json"},
-                         {{"--json-schema", "true", "--stop", "x"}, 2, "JSON schema"},
+                         {{"--json-schema", "true", "--ignore-eos"}, 2, "JSON schema"},
                          {{"--ctx", "65"}, 2, "context"},
                          {{"--kv-mb", "1000000000"}, 2, "KV cache"},
                          {{"--tokenizer", path("none")}, 3, "none"},
@@ -89,7 +89,7 @@ TEST_F(EarlyRefusal, options_of_many_prompts_come_before_the_weights) {
   expect_early(generate + Arguments{"--top-p", "0"}, 2, "top_p");
   expect_early(generate + Arguments{"--logit-bias", "48:1"}, 2, "logit_bias");
   expect_early(generate + Arguments{"-n", "2", "--min-tokens", "3"}, 2, "min_tokens");
-  expect_early(generate + Arguments{"--json-schema", "{\"pattern\": 1}"}, 4, "pattern");
+  expect_early(generate + Arguments{"--json-schema", "{\"not\": {}}"}, 4, "not");
   write_text_file(path("p.jsonl"),
                   "{\"id\": \"a\", \"prompt\": \"a\"}\n\n{\"id\": \"b\", \"prompt\": \"a\"}\n"
                   "nonsense\n{\"id\": \"a\", \"tokens\": [1]}\n");

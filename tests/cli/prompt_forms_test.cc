@@ -94,19 +94,19 @@ TEST_F(PromptForms, the_end_of_the_context_is_told_from_that_of_the_tokens) {
 }
 
 TEST_F(PromptForms, keywords_of_a_schema_are_ignored_on_request_and_named) {
-  const std::string schema = R"({"type":"null","pattern":"^b","format":"date"})";
+  const std::string schema = R"({"type":"null","uniqueItems":true,"format":"iri"})";
   const Arguments generate{"generate", model_, "-p", "a", "--temp", "0", "--json-schema", schema};
-  const std::string error = expect_refusal(generate, 4, "\"pattern\"");
+  const std::string error = expect_refusal(generate, 4, "\"uniqueItems\"");
   EXPECT_THAT(error, HasSubstr("--schema-ignore-unsupported"));
   const ProgramResult result = run_hone(generate + Arguments{"--schema-ignore-unsupported"});
-  EXPECT_THAT(result.err, HasSubstr("/pattern, /format"));
+  EXPECT_THAT(result.err, HasSubstr("/uniqueItems, /format"));
   const Json document = json_of(generate + Arguments{"--schema-ignore-unsupported"});
-  EXPECT_EQ(document["schema_ignored"], (Json{"/pattern", "/format"}));
+  EXPECT_EQ(document["schema_ignored"], (Json{"/uniqueItems", "/format"}));
   EXPECT_EQ(document["text"], "null");
   const std::string line =
       Json{{"prompt", "a"}, {"json_schema", parse_json(schema, "schema")}}.dump() + "\n";
   EXPECT_EQ(answers(line, {"--schema-ignore-unsupported"})[0]["schema_ignored"],
-            (Json{"/pattern", "/format"}));
+            (Json{"/uniqueItems", "/format"}));
 }
 
 }  // namespace

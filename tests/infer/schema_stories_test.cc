@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "hone/core/file/json_io.h"
+#include "hone/infer/output_format.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
@@ -110,9 +111,13 @@ TEST(SchemaStories, a_stop_string_ends_the_text_and_a_minimum_of_tokens_does_not
   Request request = card_request(*engine, 3);
   const auto whole = run_request(*engine, request);
   ASSERT_EQ(whole->last().cause->kind, StopCause::Kind::Schema);
-  request.min_tokens = request.max_tokens;
-  EXPECT_EQ(run_request(*engine, request)->text, whole->text);
-  request.min_tokens = 0;
+  Request formatted = request;
+  OutputFormat format;
+  format.choices = {{{.kind = OutputPart::Kind::Value, .text = request.json_schema}}};
+  formatted.json_schema.clear();
+  formatted.grammar = compile_output(format);
+  formatted.min_tokens = request.max_tokens;
+  EXPECT_EQ(run_request(*engine, formatted)->text, whole->text);
   request.stop = {":"};
   const auto cut = run_request(*engine, request);
   EXPECT_EQ(cut->last().cause->kind, StopCause::Kind::String);
