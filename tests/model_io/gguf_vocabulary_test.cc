@@ -147,7 +147,9 @@ TEST_F(GgufVocabulary, ids_of_special_tokens_that_name_no_token_are_left_out) {
       set_id(writer);
     });
   };
-  for (const auto& [key, member] : ids) {
+  for (const Id& id : ids) {
+    const auto key = id.key;
+    const auto member = id.member;
     // -1 means none and is no fault, also where it is stored without a sign.
     EXPECT_EQ(read_with([&](GgufWriter& w) { set_signed(w, key, -1); }).*member, std::nullopt);
     EXPECT_EQ(warnings_, "") << key;

@@ -57,7 +57,7 @@ def negative_log_likelihood(hone, model, ids, folder):
         [hone, "eval", model, "--token-ids", str(file), "--json", "-q"],
         check=True, stdout=subprocess.PIPE).stdout
     card = json.loads(out)
-    return card["nll"] * card["scored"]
+    return card["nll"] * card["tokens"]
 
 
 def evaluate(url, model_id, folder):
