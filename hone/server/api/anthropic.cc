@@ -10,6 +10,7 @@
 #include "hone/server/api/anthropic_answer.h"
 #include "hone/server/api/chat_request.h"
 #include "hone/server/api/json_text.h"
+#include "hone/server/api/messages.h"
 #include "hone/server/api/request_fields.h"
 
 namespace hone::server {
@@ -161,9 +162,8 @@ void post_count_tokens(Service& service, const std::shared_ptr<Exchange>& exchan
   const Json body = parse_json(exchange->request().body, "the body");
   Fields fields(body);
   check_model(fields, service);
-  infer::Request request;
-  plan_chat(service, read_messages_chat(fields), request, "messages");
-  respond_json(*exchange, {{"input_tokens", request.tokens.size()}});
+  const auto ids = prompt_ids(service, chat_prompt(service, read_messages_chat(fields)));
+  respond_json(*exchange, {{"input_tokens", ids.size()}});
 }
 
 }  // namespace hone::server

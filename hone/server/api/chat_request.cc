@@ -165,6 +165,16 @@ void read_chat_tools(Fields& fields, ChatRequest& chat) {
       add_tool(chat, function, "parameters", function.boolean("strict").value_or(false));
     }
   }
+  read_tool_choice(fields, chat, [](Fields& named) {
+    const Json* function = named.find("function");
+    if (function == nullptr) named.fail("function", "an object with the name of a tool");
+    return Fields(*function, named.path_of("function")).required_string("name");
+  });
+}
+
+}  // namespace
+
+void read_tool_choice(Fields& fields, ChatRequest& chat, std::string (*name_of)(Fields& choice)) {
   chat.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
   const Json* choice = fields.find("tool_choice");
   if (choice == nullptr || *choice == "auto") return;
@@ -175,14 +185,9 @@ void read_chat_tools(Fields& fields, ChatRequest& chat) {
   } else {
     if (!choice->is_object()) fields.fail("tool_choice", "none, auto, required or an object");
     Fields named(*choice, "tool_choice");
-    const Json* function = named.find("function");
-    if (function == nullptr) named.fail("function", "an object with the name of a tool");
-    Fields inner(*function, named.path_of("function"));
-    require_tool(chat, inner.required_string("name"), "tool_choice");
+    require_tool(chat, name_of(named), "tool_choice");
   }
 }
-
-}  // namespace
 
 ChatRequest read_chat(Fields& fields) {
   ChatRequest chat;

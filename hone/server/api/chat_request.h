@@ -33,6 +33,10 @@ void add_tool(ChatRequest& chat, Fields& function, const std::string& schema_nam
 // Throws ApiError{400} unless the tool exists.
 void require_tool(ChatRequest& chat, std::string name, std::string_view param);
 
+// Reads parallel_tool_calls and tool_choice of the OpenAI APIs, after the tools. `name_of` reads
+// the name of the tool from a choice that is an object.
+void read_tool_choice(Fields& fields, ChatRequest& chat, std::string (*name_of)(Fields& choice));
+
 // Reads what the chat API says of the prompt: messages, tools, tool_choice, parallel_tool_calls,
 // chat_template_kwargs and reasoning_effort.
 ChatRequest read_chat(Fields& fields);

@@ -75,19 +75,10 @@ void read_response_tools(Fields& fields, ChatRequest& chat) {
       add_tool(chat, tool, "parameters", tool.boolean("strict").value_or(false));
     }
   }
-  chat.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
-  const Json* choice = fields.find("tool_choice");
-  if (choice == nullptr || *choice == "auto") return;
-  if (*choice == "none") {
-    chat.choice = ChatRequest::ToolChoice::None;
-  } else if (*choice == "required") {
-    chat.choice = ChatRequest::ToolChoice::Required;
-  } else {
-    if (!choice->is_object()) fields.fail("tool_choice", "none, auto, required or an object");
-    Fields named(*choice, "tool_choice");
+  read_tool_choice(fields, chat, [](Fields& named) {
     if (named.required_string("type") != "function") named.fail("type", "function");
-    require_tool(chat, named.required_string("name"), "tool_choice");
-  }
+    return named.required_string("name");
+  });
 }
 
 // text.format, in the shape of response_format.

@@ -69,15 +69,7 @@ class Automaton::Builder {
  private:
   std::vector<State> find_kept() const {
     const std::size_t count = out_.accepts_.size();
-    std::vector<std::vector<State>> sources(count);
-    for (State state = 0; state < count; ++state) {
-      for (std::uint32_t c = 0; c < out_.classes_; ++c) {
-        const State to = out_.next_[state * out_.classes_ + c];
-        if (to != kDead && (sources[to].empty() || sources[to].back() != state)) {
-          sources[to].push_back(state);
-        }
-      }
-    }
+    const std::vector<std::vector<State>> sources = out_.sources();
     std::vector<std::uint8_t> is_kept = out_.accepts_;
     std::vector<State> open;
     for (State state = 0; state < count; ++state) {
@@ -263,20 +255,24 @@ Automaton Automaton::at_least(std::uint32_t low, std::string_view pointer,
   return builder.build();
 }
 
+std::vector<std::vector<Automaton::State>> Automaton::sources() const {
+  std::vector<std::vector<State>> out(accepts_.size());
+  for (State state = 0; state < accepts_.size(); ++state) {
+    for (std::uint32_t c = 0; c < classes_; ++c) {
+      const State to = next_[state * classes_ + c];
+      if (to != kDead && (out[to].empty() || out[to].back() != state)) out[to].push_back(state);
+    }
+  }
+  return out;
+}
+
 std::vector<std::uint32_t> Automaton::missing_characters() const {
   std::vector<std::uint32_t> missing(accepts_.size(), kNoMost);
   for (State state = 0; state < missing.size(); ++state) {
     if (accepts(state)) missing[state] = 0;
   }
   // Backward from the ends: states at a distance of no further character first.
-  std::vector<std::vector<State>> sources(missing.size());
-  for (State state = 0; state < missing.size(); ++state) {
-    for (std::uint32_t c = 0; c < classes_; ++c) {
-      const State to = next_[state * classes_ + c];
-      const bool is_known = to != kDead && !sources[to].empty() && sources[to].back() == state;
-      if (to != kDead && !is_known) sources[to].push_back(state);
-    }
-  }
+  const std::vector<std::vector<State>> before = sources();
   std::deque<State> open;
   for (State state = 0; state < missing.size(); ++state) {
     if (accepts(state)) open.push_back(state);
@@ -285,7 +281,7 @@ std::vector<std::uint32_t> Automaton::missing_characters() const {
     const State to = open.front();
     open.pop_front();
     const std::uint32_t count = missing[to] + (begins_character(to) ? 1 : 0);
-    for (const State source : sources[to]) {
+    for (const State source : before[to]) {
       if (count >= missing[source]) continue;
       missing[source] = count;
       begins_character(to) ? open.push_back(source) : open.push_front(source);

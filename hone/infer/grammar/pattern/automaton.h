@@ -32,8 +32,8 @@ class Automaton {
                              PatternBudget& budget);
   // Only strings of at least `low` characters.
   Automaton at_least(std::uint32_t low, std::string_view pointer, PatternBudget& budget) const;
-  // For each state, the smallest number of characters with which an end can be reached, the one
-  // that has begun included.
+  // Returns, by state, the smallest number of characters that lead to an end, counting the one
+  // that has begun.
   std::vector<std::uint32_t> missing_characters() const;
 
   bool is_empty() const { return accepts_.empty(); }
@@ -49,6 +49,9 @@ class Automaton {
 
  private:
   class Builder;
+  // The states that lead to each state, each once.
+  std::vector<std::vector<State>> sources() const;
+
   std::array<std::uint8_t, 256> class_of_{};  // bytes that lead from each state to the same one
   std::uint32_t classes_ = 1;
   std::vector<State> next_{};  // [state][class]
