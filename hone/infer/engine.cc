@@ -2,7 +2,6 @@
 #include "hone/infer/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -35,10 +34,7 @@ std::shared_ptr<const grammar::JsonSchema> grammar_of(const Request& request) {
 // Control tokens add nothing to the text, so a stop string that spells one cannot be found there.
 void add_control_stops(Request& request, const text::Tokenizer& tokenizer) {
   for (const std::string& stop : request.stop) {
-    const std::vector<TokenId> ids =
-        tokenizer.encode(std::array{text::TextSegment{.text = stop, .allow_special = true}});
-    const bool is_control = ids.size() == 1 && tokenizer.is_control(ids[0]);
-    if (is_control && tokenizer.piece(ids[0]) == stop) request.stop_ids.push_back(ids[0]);
+    if (const auto id = text::control_id(tokenizer, stop)) request.stop_ids.push_back(*id);
   }
 }
 

@@ -59,6 +59,13 @@ std::vector<TokenId> end_of_turn_ids(const Tokenizer& tokenizer) {
   return ids;
 }
 
+std::optional<TokenId> control_id(const Tokenizer& tokenizer, std::string_view spelled) {
+  const std::array segments{TextSegment{.text = std::string(spelled), .allow_special = true}};
+  const std::vector<TokenId> ids = tokenizer.encode(segments);
+  const bool is_control = ids.size() == 1 && tokenizer.is_control(ids[0]);
+  return is_control && tokenizer.piece(ids[0]) == spelled ? std::optional(ids[0]) : std::nullopt;
+}
+
 std::map<std::string, std::string> special_token_names(const Tokenizer& tokenizer) {
   const Vocabulary& vocabulary = tokenizer.vocabulary();
   std::map<std::string, std::string> names;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "hone/text/tokenizer.h"
@@ -18,6 +20,9 @@ std::vector<TokenId> with_bos(const Tokenizer& tokenizer, std::vector<TokenId> i
 // alone. In vocabularies that have both <|return|> and <|call|>, <|end|> ends only a part of an
 // answer.
 std::vector<TokenId> end_of_turn_ids(const Tokenizer& tokenizer);
+
+// The control token that is spelled so; nullopt if none is.
+std::optional<TokenId> control_id(const Tokenizer& tokenizer, std::string_view spelled);
 
 // The names of special tokens that chat templates use, with their spelling: bos_token, eos_token,
 // unk_token, pad_token.

@@ -6,6 +6,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file/json_io.h"
+#include "hone/text/turn_tokens.h"
 
 namespace hone::server {
 namespace {
@@ -89,11 +90,9 @@ std::vector<infer::OutputPart> text_parts(std::string_view text, const text::Tok
     const std::size_t close = open == text.npos ? text.npos : text.find_first_of("]>", open);
     if (close == text.npos) break;
     const std::string_view spelled = text.substr(open, close + 1 - open);
-    const std::vector<text::TokenId> ids = tokenizer.encode(
-        std::array{text::TextSegment{.text = std::string(spelled), .allow_special = true}});
-    if (ids.size() == 1 && tokenizer.is_control(ids[0]) && tokenizer.piece(ids[0]) == spelled) {
+    if (const auto id = text::control_id(tokenizer, spelled)) {
       if (open > begin) append(parts, {{.text = std::string(text.substr(begin, open - begin))}});
-      parts.push_back({.kind = Kind::Token, .text = std::string(spelled), .token = ids[0]});
+      parts.push_back({.kind = Kind::Token, .text = std::string(spelled), .token = *id});
     } else {
       append(parts, {{.text = std::string(text.substr(begin, close + 1 - begin))}});
     }
