@@ -137,6 +137,7 @@ void JsonSchema::Builder::build_text(const TextShape& text, const std::string& p
   if (all.is_empty()) return;
   PatternPart part{.automaton = std::move(all), .missing = {}, .most = text.count.high};
   part.missing = part.automaton.missing_characters();
+  if (!part.missing.empty()) part.most_missing = *std::ranges::max_element(part.missing);
   if (part.missing[part.automaton.start()] > part.most) return;
   built.patterns.push_back(static_cast<std::uint32_t>(result_.patterns_.size()));
   result_.patterns_.push_back(std::move(part));

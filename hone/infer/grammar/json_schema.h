@@ -34,6 +34,7 @@ struct NumberPart {
 struct PatternPart {
   Automaton automaton{};
   std::vector<std::uint32_t> missing{};  // Automaton::missing_characters()
+  std::uint32_t most_missing = 0;        // the largest of them
   std::uint32_t most = kNoLimit;
 };
 

@@ -49,9 +49,12 @@ void Matcher::append_key(const Frame& frame, std::uint32_t longest, std::string&
       return append_number(key, frame.position);
     case Phase::Text:
       return append_distance(key, schema_->text(frame.rule), frame.position, longest);
-    case Phase::Pattern:
+    case Phase::Pattern: {
+      // What is missing after a token must fit, too.
+      const PatternPart& part = schema_->pattern(frame.rule);
       append_number(key, frame.position);
-      return append_distance(key, {0, schema_->pattern(frame.rule).most}, frame.name, longest);
+      return append_distance(key, {0, part.most}, frame.name, longest + part.most_missing);
+    }
     case Phase::Number:
       for (const int part :
            {int{frame.number.whole}, int{frame.number.fraction}, int{frame.number.low},

@@ -56,6 +56,22 @@ TEST(TokenConstraint, masks_equal_a_trial_of_every_token) {
   EXPECT_GT(states, 500);
 }
 
+// A pattern that is not found yet takes some of the room, so that a long token no longer fits well
+// before it is longer than the room.
+TEST(TokenConstraint, masks_leave_room_for_what_a_pattern_misses) {
+  const auto vocabulary = std::make_shared<const TokenVocabulary>(
+      std::vector<std::string>{"\"", "x", "longer-text", "abcde"}, std::vector<text::TokenId>{});
+  const auto schema = JsonSchema::compile(R"({"type":"string","pattern":"abcde","maxLength":30})");
+  TokenConstraint constraint(schema, vocabulary);
+  constraint.accept(0);
+  for (int count = 0; count <= 25; ++count) {
+    EXPECT_EQ(constraint.allowed().allows(2), count + 11 + 5 <= 30) << count;
+    EXPECT_EQ(constraint.allowed().allows(1), count + 1 + 5 <= 30) << count;
+    EXPECT_TRUE(constraint.allowed().allows(3)) << count;
+    if (count < 25) constraint.accept(1);
+  }
+}
+
 TEST(TokenConstraint, masks_within_escapes_and_characters_equal_a_trial_of_every_token) {
   const auto vocabulary = test::make_small_vocabulary();
   const char* const schemas[] = {
