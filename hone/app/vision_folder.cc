@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/app/vision_folder.h"
 
+#include <array>
+#include <fstream>
+
 #include "hone/core/error.h"
 #include "hone/core/file/json_io.h"
 
@@ -17,6 +20,15 @@ bool is_vision_model(const std::filesystem::path& path) {
   } catch (const Error&) {
     return false;
   }
+}
+
+bool is_archive(const std::filesystem::path& path) {
+  constexpr std::array kZip = {'P', 'K', '\3', '\4'};
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;  // a pipe would wait
+  std::ifstream file(path, std::ios::binary);
+  std::array<char, 4> begin{};
+  return file.read(begin.data(), begin.size()) && begin == kZip;
 }
 
 }  // namespace hone::app

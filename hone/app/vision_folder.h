@@ -9,4 +9,8 @@ namespace hone::app {
 // "format": "hone-vision". Returns false if it cannot be read.
 bool is_vision_model(const std::filesystem::path& path);
 
+// Whether this is a file that begins as a ZIP archive, which TorchScript files are. Returns false
+// if it cannot be read.
+bool is_archive(const std::filesystem::path& path);
+
 }  // namespace hone::app

@@ -11,9 +11,9 @@
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/runtime_options.h"
+#include "hone/cli/torch_runs.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
-#include "hone/cli/vision_eval.h"
 #include "hone/cli/weight_options.h"
 #include "hone/core/check.h"
 
@@ -82,12 +82,6 @@ void add_vision_options(CLI::App& verb, EvalCommand& command) {
   keep(verb.add_option("--report", command.report,
                        "For a classifier: write charts and the parts of images to FILE as HTML")
            ->check(not_empty()));
-}
-
-void refuse_options(const std::vector<CLI::Option*>& options, const std::string& reason) {
-  for (const CLI::Option* option : options) {
-    HONE_REQUIRE(option->count() == 0, option->get_name(), reason);
-  }
 }
 
 void run_text_eval(Context& context, EvalCommand& command) {

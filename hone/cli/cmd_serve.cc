@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "hone/app/serve/serve.h"
+#include "hone/app/vision_folder.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/runtime_options.h"
+#include "hone/cli/torch_runs.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 #include "hone/cli/weight_options.h"
@@ -19,11 +23,14 @@ namespace {
 constexpr double kPrefillSeconds = 0.25;
 
 struct ServeCommand {
-  app::ServeOptions job;
-  Index kv_mb = 0, body_mb = 4;
+  app::ServeOptions job;           // of a language model
+  app::ServeModuleOptions module;  // of others; what both have is in `job`
+  Index kv_mb = 0, body_mb = 4, max_queue = 0;
   std::string key_file, draft;
   RuntimeChoice runtime;
   WeightChoice weights;
+  // Options for one kind of model only.
+  std::vector<CLI::Option*> text_options, module_options;
 };
 
 void add_address_options(CLI::App& verb, ServeCommand& command) {
@@ -47,15 +54,17 @@ void add_address_options(CLI::App& verb, ServeCommand& command) {
 void add_limit_options(CLI::App& verb, ServeCommand& command) {
   infer::EngineOptions& engine = command.job.engine;
   server::ListenerOptions& listener = command.job.server.listener;
-  verb.add_option("--max-seqs", engine.max_sequences, "Texts that run together")
-      ->check(whole_number(1, 1024))
-      ->capture_default_str();
-  verb.add_option("--max-queue", engine.max_queue, "Texts that may wait; more are refused")
-      ->check(whole_number(1))
-      ->capture_default_str();
-  verb.add_option("--max-client", engine.max_tenant_requests,
-                  "Texts of one key that may run or wait (default: half of all with several keys)")
+  const auto keep_text = [&](CLI::Option* option) { command.text_options.push_back(option); };
+  keep_text(verb.add_option("--max-seqs", engine.max_sequences, "Texts that run together")
+                ->check(whole_number(1, 1024))
+                ->capture_default_str());
+  verb.add_option("--max-queue", command.max_queue,
+                  "Texts (default: 64) or inputs (1024) that may wait; more are refused")
       ->check(whole_number(1));
+  keep_text(verb.add_option("--max-client", engine.max_tenant_requests,
+                            "Texts of one key that may run or wait (default: half of all with "
+                            "several keys)")
+                ->check(whole_number(1)));
   verb.add_option("--max-connections", listener.max_connections, "Open connections")
       ->check(whole_number(1))
       ->capture_default_str();
@@ -70,26 +79,60 @@ void add_limit_options(CLI::App& verb, ServeCommand& command) {
 
 void add_model_options(CLI::App& verb, ServeCommand& command) {
   infer::EngineOptions& engine = command.job.engine;
+  const auto keep = [&](CLI::Option* option) { command.text_options.push_back(option); };
   verb.add_option("model", command.job.model,
-                  "Model folder, *.gguf (any part of a split model) or llama2.c *.bin")
+                  "Language model (folder, *.gguf, any part of a split model, or llama2.c *.bin), "
+                  "folder of a classifier, or TorchScript file")
       ->required();
   verb.add_option("--name", command.job.name, "Name of the model (default: that of its file)");
-  verb.add_option("--tokenizer", engine.tokenizer,
-                  "Tokenizer to use instead of the model's own, if any")
-      ->check(not_empty());
-  verb.add_option("--chat-template", command.job.chat_template,
-                  "Jinja FILE to use instead of the model's own template")
-      ->check(not_empty());
+  keep(verb.add_option("--tokenizer", engine.tokenizer,
+                       "Tokenizer to use instead of the model's own, if any")
+           ->check(not_empty()));
+  keep(verb.add_option("--chat-template", command.job.chat_template,
+                       "Jinja FILE to use instead of the model's own template")
+           ->check(not_empty()));
   add_runtime_options(verb, command.runtime);
   add_weight_options(verb, command.weights);
   add_context_options(verb, engine, &command.kv_mb);
-  add_draft_option(verb, command.draft);
+  keep(add_draft_option(verb, command.draft));
+  for (const char* name : {"--kv", "--act", "--weights", "--pack-cache", "--ctx", "--kv-mb"}) {
+    keep(verb.get_option(name));
+  }
 }
 
-void run_serve(Context& context, ServeCommand& command) {
+void add_module_options(CLI::App& verb, ServeCommand& command) {
+  const auto keep = [&](CLI::Option* option) { command.module_options.push_back(option); };
+  keep(verb.add_option("--max-batch", command.module.max_batch,
+                       "For a classifier or a TorchScript file: inputs that run together")
+           ->check(whole_number(1, 4096))
+           ->capture_default_str());
+  keep(verb.add_option("--max-wait-ms", command.module.max_wait_ms,
+                       "For these: how long an input waits for others to share its batch")
+           ->check(number_from(0, 1e6))
+           ->capture_default_str());
+  keep(verb.add_option("--max-latency-ms", command.module.max_latency_ms,
+                       "For these: refuse inputs whose results would take longer (default: none)")
+           ->check(number_from(0, 1e6)));
+}
+
+void run_module(Context& context, const ServeCommand& command) {
+  refuse_options(command.text_options, concat("This option is for language models, and ",
+                                              command.job.model.string(), " is none."));
+  HONE_REQUIRE(run_module_serve != nullptr, "serve", "A classifier was not left to hone-torch.");
+  app::ServeModuleOptions job = command.module;
+  static_cast<app::ServeJob&>(job) = command.job;
+  if (command.max_queue > 0) job.max_queue = command.max_queue;
+  job.threads = context.common.threads;
+  run_module_serve(job);
+}
+
+void run_text(Context& context, ServeCommand& command) {
+  refuse_options(command.module_options,
+                 concat("This option is for classifiers and TorchScript files, and ",
+                        command.job.model.string(), " is a language model."));
   app::ServeOptions& job = command.job;
-  if (!command.key_file.empty()) job.server.keys = server::read_api_keys(command.key_file);
   infer::EngineOptions& engine = job.engine;
+  if (command.max_queue > 0) engine.max_queue = command.max_queue;
   engine.kv = command.runtime.kv_dtype();
   engine.activations = command.runtime.activations();
   engine.kv_bytes = command.kv_mb << 20;
@@ -99,6 +142,12 @@ void run_serve(Context& context, ServeCommand& command) {
   if (engine.max_tenant_requests == 0 && job.server.keys.size() > 1) {
     engine.max_tenant_requests = std::max<Index>(1, (engine.max_queue + engine.max_sequences) / 2);
   }
+  app::serve(job, context.executor());
+}
+
+void run_serve(Context& context, ServeCommand& command) {
+  app::ServeJob& job = command.job;
+  if (!command.key_file.empty()) job.server.keys = server::read_api_keys(command.key_file);
   job.server.listener.max_body = command.body_mb << 20;
   job.stop = Interrupt::token();
   job.on_ready = [&context](const Json& ready) {
@@ -111,18 +160,23 @@ void run_serve(Context& context, ServeCommand& command) {
     }
   };
   const Interrupt interrupt;
-  app::serve(job, context.executor());
+  if (app::is_vision_model(job.model) || app::is_archive(job.model)) {
+    run_module(context, command);
+  } else {
+    run_text(context, command);
+  }
 }
 
 }  // namespace
 
 void add_serve(CLI::App& program, Context& context) {
-  CLI::App* verb =
-      program.add_subcommand("serve", "Serve a language model to clients of the OpenAI API");
+  CLI::App* verb = program.add_subcommand(
+      "serve", "Serve a language model to clients of the OpenAI API, or a classifier");
   auto command = std::make_shared<ServeCommand>();
   add_model_options(*verb, *command);
   add_address_options(*verb, *command);
   add_limit_options(*verb, *command);
+  add_module_options(*verb, *command);
   add_trace_option(*verb, context);
   verb->callback([&context, command] { run_serve(context, *command); });
 }

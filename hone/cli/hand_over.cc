@@ -48,9 +48,10 @@ NeedsTorch need_of(std::span<const VerbEntry> entries, std::string_view word) {
 
 // `eval` takes models of both kinds. If only its baseline is a classifier of images, hone-torch
 // refuses that.
-bool names_vision_model(int argc, char** argv) {
-  return std::any_of(argv + 1, argv + argc,
-                     [](const char* word) { return app::is_vision_model(word); });
+bool names_torch_model(int argc, char** argv, bool may_be_script) {
+  return std::any_of(argv + 1, argv + argc, [may_be_script](const char* word) {
+    return app::is_vision_model(word) || (may_be_script && app::is_archive(word));
+  });
 }
 
 // LibTorch's threads spin for milliseconds while they wait for each other, so that another program
@@ -70,7 +71,8 @@ int hand_over_to_torch(int argc, char** argv) {
   NeedsTorch need = need_of(verb_entries(), words[0]);
   if (words[0] == "bench") need = need_of(bench_entries(), words[1]);
   const bool needs =
-      need == NeedsTorch::Always || (need == NeedsTorch::ByInput && names_vision_model(argc, argv));
+      need == NeedsTorch::Always ||
+      (need == NeedsTorch::ByInput && names_torch_model(argc, argv, words[0] == "serve"));
   if (!needs && need != NeedsTorch::Gains) return -1;
   const fs::path other = torch_program();
   if (!fs::exists(other)) {

@@ -64,4 +64,10 @@ CLI::Validator not_empty(std::string what) {
   return {check, "", "NOT_EMPTY"};
 }
 
+void refuse_options(const std::vector<CLI::Option*>& options, const std::string& reason) {
+  for (const CLI::Option* option : options) {
+    HONE_REQUIRE(option->count() == 0, option->get_name(), reason);
+  }
+}
+
 }  // namespace hone::cli

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "hone/core/index.h"
 
@@ -19,5 +20,8 @@ CLI::Validator positive_number();
 CLI::Validator number_from(double low, double high);
 // A text of at least one character; `what` names it in the error.
 CLI::Validator not_empty(std::string what = "a path");
+
+// Throws Error{InvalidArgument} with this sentence for the first of these options that was given.
+void refuse_options(const std::vector<CLI::Option*>& options, const std::string& reason);
 
 }  // namespace hone::cli

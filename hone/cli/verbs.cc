@@ -42,7 +42,7 @@ std::span<const VerbEntry> verb_entries() {
                                                         {"optimize", Always, add_optimize},
                                                         {"generate", Never, add_generate},
                                                         {"chat", Never, add_chat},
-                                                        {"serve", Never, add_serve},
+                                                        {"serve", ByInput, add_serve},
                                                         {"eval", ByInput, add_eval},
                                                         {"convert", Never, add_convert},
                                                         {"inspect", Never, add_inspect},

@@ -12,7 +12,7 @@ namespace hone::cli {
 enum class NeedsTorch {
   Never,
   Always,
-  ByInput,  // for a classifier of images
+  ByInput,  // for a classifier of images, and to serve a TorchScript file
   Gains,    // runs without, but with fewer rows
 };
 

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "hone/core/base64.h"
 #include "hone/core/check.h"
 #include "hone/report/svg.h"
 
@@ -16,31 +17,13 @@ constexpr double kWidth = 240;
 
 }  // namespace
 
-std::string base64(std::span<const std::byte> bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    const std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
-    unsigned bits = 0;
-    for (std::size_t k = 0; k < 3; ++k) {
-      bits = bits << 8 | (k < count ? std::to_integer<unsigned>(bytes[i + k]) : 0);
-    }
-    for (std::size_t k = 0; k < 4; ++k) {
-      out += k <= count ? kDigits[bits >> (18 - 6 * k) & 63u] : '=';
-    }
-  }
-  return out;
-}
-
 std::string draw(const Picture& picture) {
   HONE_CHECK(picture.width > 0 && picture.height > 0, "picture", "at least one pixel",
              concat(picture.width, " x ", picture.height));
   const double scale = kWidth / static_cast<double>(picture.width);
   const double height = scale * static_cast<double>(picture.height);
   SvgWriter svg(kWidth, height, picture.name, picture.note);
-  svg.add_image({0, 0}, {kWidth, height}, "data:image/png;base64," + base64(picture.png));
+  svg.add_image({0, 0}, {kWidth, height}, "data:image/png;base64," + to_base64(picture.png));
   for (const PictureBox& box : picture.boxes) {
     svg.add_rectangle({scale * box.left, scale * box.top}, {scale * box.width, scale * box.height},
                       "box", box.label);

@@ -37,7 +37,4 @@ std::string draw(const Picture& picture);
 // Everything but the pixels.
 Json to_json(const Pictures& pictures);
 
-// Base64 of RFC 4648 with padding.
-std::string base64(std::span<const std::byte> bytes);
-
 }  // namespace hone::report

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <set>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -14,29 +14,17 @@
 #include "hone/core/log.h"
 #include "hone/server/access.h"
 #include "hone/server/api/api_error.h"
-#include "hone/server/api/generation.h"
-#include "hone/server/api/routes.h"
-#include "hone/server/page/page.h"
+#include "hone/server/metrics/http_metrics.h"
+#include "hone/server/workers.h"
 
 namespace hone::server {
 namespace {
 
-constexpr double kSilenceS = 15;  // then a stream tells that it lives
-// Then the server says that it is not ready.
-constexpr Index kMostStalledS = 60, kMostFailures = 8;
+constexpr int kReaders = 2;
 constexpr std::string_view kMetrics = "/metrics";
 
 bool is_health(std::string_view path) {
   return path == "/readyz" || path == "/health" || path == "/v1/health";
-}
-
-// The name under which a path is counted.
-std::string_view counted_path(std::string_view path) {
-  if (is_health(path) || path == "/livez" || path == kMetrics) return path;
-  for (const Route& route : routes()) {
-    if (route.path == path) return route.path;
-  }
-  return "other";
 }
 
 // Methods come from clients, labels from a fixed set.
@@ -64,60 +52,67 @@ std::string_view rejection(int status) {
   }
 }
 
-// JSON, or nothing: a browser sends a form without asking first.
-void check_type(const HttpRequest& request) {
-  if (request.method != "POST") return;
+// JSON, an image, or nothing: a browser sends a form without asking first.
+void check_type(const Route& route, const HttpRequest& request) {
+  if (route.method != "POST") return;
   const std::string_view type = request.fields.find("content-type").value_or("");
   if (type.starts_with("application/json")) return;
-  throw ApiError(415, "The header Content-Type must be application/json.");
+  if (route.takes_images && type.starts_with("image/")) return;
+  throw ApiError(415, concat("The header Content-Type must be application/json",
+                             route.takes_images ? ", or image/png and the like" : "", "."));
 }
 
 }  // namespace
 
 struct Server::State {
-  State(const ServerOptions& options_in, ServedModel model, const Clock& clock)
+  State(const ServerOptions& options_in, Service& service_in)
       : options(options_in),
         access(options_in),
-        service(std::move(model), clock),
+        service(service_in),
         listener(
             options.listener, [this](const std::shared_ptr<Exchange>& e) { handle(e); },
             [this](const HttpRequest& request, int status) {
-              service.metrics().note_http(counted_path(request.path),
-                                          counted_method(request.method), status);
+              metrics.note_answer(counted_path(request.path), counted_method(request.method),
+                                  status);
             }) {}
 
+  std::string_view counted_path(std::string_view path) const;
   void handle(const std::shared_ptr<Exchange>& exchange);
-  void answer(const std::shared_ptr<Exchange>& exchange, std::uint64_t salt);
-  const Route& find_route(const HttpRequest& request) const;
+  void answer(const Route& route, const std::shared_ptr<Exchange>& exchange, std::uint64_t salt);
+  const Route* find_route(const HttpRequest& request) const;
+  [[noreturn]] void fail_without_route(const HttpRequest& request) const;
   std::string trouble() const;
   void respond_health(Exchange& exchange) const;
-  void watch_steps();
-  static void respond_page(Exchange& exchange);
-  void respond_metrics(Exchange& exchange);
+  void respond_metrics(Exchange& exchange) const;
   void refuse(Exchange& exchange, const std::exception_ptr& error);
   void tick();
 
   const ServerOptions options;
   const Access access;
-  Service service;
+  Service& service;
+  HttpMetrics metrics;
   std::atomic<bool> is_ready{false};
-  Index last_steps = 0;             // of the ticker
-  std::atomic<Index> stalled_s{0};  // since a step ended, while texts run
   std::mutex tick_mutex;
   std::condition_variable ticked;
   bool is_ending = false;
   std::thread ticker;
+  // They read requests: JSON, templates, tokenizing, images.
+  Workers readers{kReaders};
   Listener listener;  // ends first
 };
 
+// The name under which a path is counted.
+std::string_view Server::State::counted_path(std::string_view path) const {
+  if (is_health(path) || path == "/livez" || path == kMetrics) return path;
+  for (const Route& route : service.routes()) {
+    if (route.path == path) return route.path;
+  }
+  return "other";
+}
+
 // What keeps the server from answering; empty if nothing does.
 std::string Server::State::trouble() const {
-  if (!is_ready) return "The server is about to end.";
-  const Index stalled = stalled_s;
-  if (stalled >= kMostStalledS) return concat("No step has ended for ", stalled, " s.");
-  const Index failures = service.metrics().failures_in_row();
-  if (failures >= kMostFailures) return concat("The last ", failures, " texts have failed.");
-  return {};
+  return is_ready ? service.trouble() : "The server is about to end.";
 }
 
 void Server::State::respond_health(Exchange& exchange) const {
@@ -128,31 +123,30 @@ void Server::State::respond_health(Exchange& exchange) const {
   exchange.respond(error.response());
 }
 
-// The page holds nothing that needs a key; what it asks for does.
-void Server::State::respond_page(Exchange& exchange) {
-  HttpResponse response{.type = "text/html; charset=utf-8", .body = std::string(page_text())};
-  response.fields.add("Content-Security-Policy",
-                      "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-                      "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
-                      "form-action 'none'");
-  exchange.respond(response);
+void Server::State::respond_metrics(Exchange& exchange) const {
+  MetricsText out;
+  out.gauge("hone_ready", "1 while requests are accepted", Index{trouble().empty()});
+  out.gauge("hone_connections", "Open connections", listener.connections());
+  service.write_metrics(out);
+  metrics.write(out);
+  exchange.respond({.type = "text/plain; version=0.0.4; charset=utf-8", .body = out.text()});
 }
 
-void Server::State::respond_metrics(Exchange& exchange) {
-  exchange.respond({.type = "text/plain; version=0.0.4; charset=utf-8",
-                    .body = service.metrics().text(service.engine().stats(), listener.connections(),
-                                                   trouble().empty())});
+// Null if there is none.
+const Route* Server::State::find_route(const HttpRequest& request) const {
+  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const auto found = std::ranges::find_if(service.routes(), [&](const Route& route) {
+    return route.path == request.path && route.method == method;
+  });
+  return found == service.routes().end() ? nullptr : &*found;
 }
 
-const Route& Server::State::find_route(const HttpRequest& request) const {
-  std::set<std::string> methods;
-  for (const Route& route : routes()) {
-    if (route.path != request.path) continue;
-    if (route.method == request.method) return route;
-    methods.insert(std::string(route.method));
+void Server::State::fail_without_route(const HttpRequest& request) const {
+  const auto other = std::ranges::find(service.routes(), request.path, &Route::path);
+  if (other == service.routes().end()) {
+    throw ApiError(404, "There is no such path.", {}, "unknown_path");
   }
-  if (methods.empty()) throw ApiError(404, "There is no such path.", {}, "unknown_path");
-  throw ApiError(405, concat("This path takes ", *methods.begin(), " only."), {}, "method");
+  throw ApiError(405, concat("This path takes ", other->method, " only."), {}, "method");
 }
 
 void Server::State::refuse(Exchange& exchange, const std::exception_ptr& error) {
@@ -165,11 +159,11 @@ void Server::State::refuse(Exchange& exchange, const std::exception_ptr& error) 
     }
   }
   if (told.retry_after_s > 0) told.retry_after_s = service.retry_after_s();
-  service.metrics().note_rejected(rejection(told.status()));
+  metrics.note_rejected(rejection(told.status()));
   exchange.respond(told.response());
 }
 
-// On the thread of the listener: looks at the head, and leaves the rest to the workers.
+// On the thread of the listener: looks at the head, and leaves the rest to the readers.
 void Server::State::handle(const std::shared_ptr<Exchange>& exchange) {
   const HttpRequest& request = exchange->request();
   try {
@@ -179,56 +173,48 @@ void Server::State::handle(const std::shared_ptr<Exchange>& exchange) {
     if (is_get && (is_health(request.path) || request.path == "/livez")) {
       return respond_health(*exchange);
     }
-    if (is_get && request.path == "/") return respond_page(*exchange);
+    const Route* const route = find_route(request);
+    if (route != nullptr && route->is_open) return route->handle(exchange, 0);
     const std::uint64_t salt = access.check(request);
     if (is_get && request.path == kMetrics) return respond_metrics(*exchange);
-    find_route(request);
-    check_type(request);
+    if (route == nullptr) fail_without_route(request);
+    check_type(*route, request);
     if (!is_ready) {
       ApiError error(503, "The server is about to end.");
       error.retry_after_s = 1;
       throw error;
     }
-    service.workers().post([this, exchange, salt] { answer(exchange, salt); });
+    readers.post([this, route, exchange, salt] { answer(*route, exchange, salt); });
   } catch (...) {
     refuse(*exchange, std::current_exception());
   }
 }
 
-void Server::State::answer(const std::shared_ptr<Exchange>& exchange, std::uint64_t salt) {
+void Server::State::answer(const Route& route, const std::shared_ptr<Exchange>& exchange,
+                           std::uint64_t salt) {
   if (exchange->is_closed()) return;
   try {
-    find_route(exchange->request()).handle(service, exchange, salt);
+    route.handle(exchange, salt);
   } catch (...) {
     refuse(*exchange, std::current_exception());
   }
-}
-
-void Server::State::watch_steps() {
-  const infer::EngineStats stats = service.engine().stats();
-  const bool is_stalled = stats.running > 0 && stats.steps == last_steps;
-  stalled_s = is_stalled ? stalled_s + 1 : 0;
-  last_steps = stats.steps;
 }
 
 void Server::State::tick() {
   std::unique_lock lock(tick_mutex);
   while (!ticked.wait_for(lock, std::chrono::seconds(1), [this] { return is_ending; })) {
     lock.unlock();
-    watch_steps();
-    for (const auto& generation : service.open_generations()) generation->ping(kSilenceS);
+    service.tick();
     lock.lock();
   }
 }
 
-Server::Server(const ServerOptions& options, ServedModel model, const Clock& clock)
-    : state_(std::make_unique<State>(options, std::move(model), clock)) {}
+Server::Server(const ServerOptions& options, Service& service)
+    : state_(std::make_unique<State>(options, service)) {}
 
 Server::~Server() { stop(); }
 
 int Server::port() const { return state_->listener.port(); }
-
-void Server::on_step_end() { state_->service.on_step_end(); }
 
 void Server::start() {
   state_->is_ready = true;
@@ -243,13 +229,12 @@ void Server::stop() {
   state.listener.drain();
   const auto wait_for_end = [&](double seconds) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-    while (!state.service.open_generations().empty() &&
-           std::chrono::steady_clock::now() < deadline) {
+    while (!state.service.is_idle() && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   };
   wait_for_end(state.options.drain_s);
-  for (const auto& generation : state.service.open_generations()) generation->cancel();
+  state.service.cancel_all();
   constexpr double kLastEventsS = 2;
   wait_for_end(kLastEventsS);
   {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "hone/server/api/service.h"
 #include "hone/server/http/listener.h"
+#include "hone/server/service.h"
 
 namespace hone::server {
 
@@ -29,23 +28,20 @@ struct ServerOptions {
   double drain_s = 30;                      // for running requests, when the server ends
 };
 
-// Serves a model over HTTP. Every route but /livez, /readyz, /health and /v1/health needs a key if
-// there are keys. On a loopback address without keys, requests must name a loopback host, so that
-// no page of another site reaches the server through the browser.
+// Serves a model over HTTP. If there are keys, every route needs one but /livez, /readyz, /health,
+// /v1/health and the open ones of the service. On a loopback address without keys, requests must
+// name a loopback host, so that no page of another site reaches the server through the browser.
 class Server {
  public:
-  // Binds the address. The engine must have a tokenizer. Throws Error{InvalidArgument} for an
-  // address that other machines reach without keys or allow_anonymous, and Error{Io} if it cannot
-  // be had.
-  Server(const ServerOptions& options, ServedModel model, const Clock& clock);
+  // Binds the address. Throws Error{InvalidArgument} for an address that other machines reach
+  // without keys or allow_anonymous, and Error{Io} if it cannot be had.
+  Server(const ServerOptions& options, Service& service);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   int port() const;
-  // For EngineOptions::on_step_end.
-  void on_step_end();
-  // Accepts requests until stop(); the engine must run meanwhile.
+  // Accepts requests until stop().
   void start();
   // Refuses new requests, lets running ones end for drain_s, cancels the rest, and closes all
   // connections.

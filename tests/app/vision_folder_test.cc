@@ -31,5 +31,22 @@ TEST(VisionFolder, is_known_by_its_config_and_by_nothing_else) {
   EXPECT_FALSE(is_vision_model(folder.path())) << "a folder of that name";
 }
 
+TEST(Archive, is_known_by_its_first_bytes) {
+  const test::TemporaryFolder folder;
+  const auto file = folder.path() / "net.pt";
+  EXPECT_FALSE(is_archive(file)) << "no file";
+  EXPECT_FALSE(is_archive(folder.path()));
+  EXPECT_FALSE(is_archive(""));
+  for (const auto& [text, want] : {std::pair{"PK\3\4rest", true},
+                                   {"PK\3\4", true},
+                                   {"PK\3", false},
+                                   {"GGUF", false},
+                                   {"PK\5\6", false},
+                                   {"", false}}) {
+    write_text_file(file, text);
+    EXPECT_EQ(is_archive(file), want) << text;
+  }
+}
+
 }  // namespace
 }  // namespace hone::app

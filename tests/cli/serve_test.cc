@@ -5,6 +5,8 @@
 
 #include "hone/core/check.h"
 #include "tests/cli/cli_fixture.h"
+#include "tests/server/http_client.h"
+#include "tests/support/image_files.h"
 #include "tests/support/peer.h"
 #include "tests/support/real_models.h"
 
@@ -154,6 +156,39 @@ TEST_F(Serve, the_bench_measures_servers_from_outside) {
   EXPECT_EQ(server.wait().status, 0);
   expect_refusal({"bench", "serve", "ftp://127.0.0.1"}, 2, "http");
   expect_refusal({"bench", "serve", concat(url, "/v1")}, 1, "cannot be reached");
+}
+
+TEST_F(Serve, classifies_images_as_classify_does) {
+  if (!has_libtorch()) GTEST_SKIP() << "built without LibTorch";
+  write_bar_folder(path("data"), 12, 3, 60, 15);
+  const ProgramResult trained = run_hone({"train", "vision", "-q", "--data", path("data"), "--out",
+                                          path("run"), "--threads", "1", "--set", "model.name=mlp",
+                                          "--set", "model.width=8", "--set", "trainer.steps=4"});
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  const std::string model = path("run/model");
+  const std::string bytes = "P5\n12 12\n255\n" + bar_picture(12, 3, 77);
+  const std::string image = file("bar.pgm", bytes);
+  Program server(hone_argv({"serve", model, "--port", "0", "--port-file", path("port"), "--name",
+                            "bars", "--max-batch", "4", "--json"}));
+  RawClient client(std::stoi(port()));
+  client.send(concat("POST /v1/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/x-pgm\r\n",
+                     "Content-Length: ", bytes.size(), "\r\n\r\n", bytes));
+  const Json answer = client.read().json();
+  EXPECT_EQ(answer["model"], "bars");
+  const Json want = json_of({"classify", model, image})["images"][0]["classes"];
+  const Json got = answer["results"][0]["classes"];
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    EXPECT_EQ(got[k]["name"], want[k]["name"]);
+    EXPECT_NEAR(got[k]["probability"].get<double>(), want[k]["probability"].get<double>(), 1e-6);
+  }
+  server.send(SIGTERM);
+  const ProgramResult result = server.wait();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(parse_json(result.out, "stdout")["kind"], "classifier");
+  expect_refusal({"serve", model, "--ctx", "64"}, 2, "language models");
+  expect_refusal({"serve", write_tiny_model(), "--max-batch", "4"}, 2, "TorchScript");
+  expect_refusal({"serve", file("net.pt", "PK\3\4rest")}, 3, "TorchScript");
 }
 
 TEST_F(Serve, chat_keeps_the_conversation_and_reuses_it) {

@@ -130,19 +130,6 @@ std::vector<std::byte> bytes_of(std::string_view text) {
   return {begin, begin + text.size()};
 }
 
-// The vectors of RFC 4648, section 10.
-TEST(Base64, has_the_values_of_the_standard) {
-  const std::pair<std::string_view, std::string_view> vectors[] = {{"", ""},
-                                                                   {"f", "Zg=="},
-                                                                   {"fo", "Zm8="},
-                                                                   {"foo", "Zm9v"},
-                                                                   {"foob", "Zm9vYg=="},
-                                                                   {"fooba", "Zm9vYmE="},
-                                                                   {"foobar", "Zm9vYmFy"}};
-  for (const auto& [text, expected] : vectors) EXPECT_EQ(base64(bytes_of(text)), expected);
-  EXPECT_EQ(base64(bytes_of("\xff\xfb\xbf")), "//u/");
-}
-
 TEST(Pictures, draw_boxes_over_the_embedded_image_and_fetch_nothing) {
   Picture picture;
   picture.name = kHostile;

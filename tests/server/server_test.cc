@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "hone/server/api/api_error.h"
 #include "tests/server/http_client.h"
 #include "tests/server/stories_server.h"
 #include "tests/support/error_of.h"
@@ -385,11 +386,72 @@ TEST(ApiKeys, are_read_line_by_line) {
   EXPECT_THAT(test::error_of([&] { read("# none\n"); }), HasSubstr("no key"));
 }
 
+// It greets everybody at /hello, and takes JSON and images at /echo.
+class Echo final : public Service {
+ public:
+  const std::vector<Route>& routes() const override { return routes_; }
+  std::string trouble() const override { return problem; }
+  int retry_after_s() const override { return 7; }
+  void write_metrics(MetricsText& out) const override { out.gauge("echo", "Echo", Index{1}); }
+  void tick() override {}
+  bool is_idle() const override { return true; }
+  void cancel_all() override {}
+
+  std::string problem;
+
+ private:
+  std::vector<Route> routes_{
+      {"GET", "/hello",
+       [](const std::shared_ptr<Exchange>& e, std::uint64_t) { e->respond({.body = "hello"}); },
+       /*is_open=*/true},
+      {"POST", "/echo",
+       [](const std::shared_ptr<Exchange>& e, std::uint64_t) {
+         if (e->request().body == "busy") {
+           ApiError error(429, "busy");
+           error.retry_after_s = 1;
+           throw error;
+         }
+         e->respond({.body = e->request().body});
+       },
+       /*is_open=*/false, /*takes_images=*/true}};
+};
+
+TEST(Server, serves_the_routes_of_a_service) {
+  Echo echo;
+  ServerOptions options;
+  options.listener.port = 0;
+  options.keys = {{"ann", "secret-of-ann"}};
+  Server server(options, echo);
+  server.start();
+  RawClient client(server.port());
+  EXPECT_EQ(client.get("/hello").body, "hello") << "open";
+  EXPECT_EQ(client.post("/echo", "{}").status, 401);
+  const std::string key = "X-Api-Key: secret-of-ann\r\n";
+  EXPECT_EQ(client.post("/echo", "{}", key).body, "{}");
+  const HttpAnswer busy = client.post("/echo", "busy", key);
+  EXPECT_EQ(busy.status, 429);
+  EXPECT_EQ(busy.fields.at("retry-after"), "7") << "as the service says";
+  client.send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n" + key +
+              "Content-Length: 3\r\n\r\nPNG");
+  EXPECT_EQ(client.read().body, "PNG");
+  RawClient head(server.port());
+  head.send("HEAD /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  head.receive();
+  EXPECT_THAT(head.pending(), testing::StartsWith("HTTP/1.1 200"));
+  const HttpAnswer metrics = client.get("/metrics", key);
+  EXPECT_THAT(metrics.body, HasSubstr("\necho 1\n"));
+  EXPECT_THAT(metrics.body, HasSubstr("hone_requests_rejected_total{reason=\"queue\"} 1\n"));
+  EXPECT_THAT(metrics.body, HasSubstr("route=\"/echo\",method=\"POST\",status=\"429\"} 1\n"));
+  echo.problem = "It is tired.";
+  EXPECT_THAT(client.get("/readyz").body, HasSubstr("tired"));
+  server.stop();
+}
+
 TEST(Server, needs_keys_where_other_machines_reach_it) {
+  Echo echo;
   ServerOptions options;
   options.listener.host = "0.0.0.0";
-  EXPECT_THAT(test::error_of([&] { Server(options, {}, steady_clock()); }),
-              HasSubstr("--api-key-file"));
+  EXPECT_THAT(test::error_of([&] { Server(options, echo); }), HasSubstr("--api-key-file"));
 }
 
 }  // namespace

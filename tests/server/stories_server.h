@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "hone/server/api/text_service.h"
 #include "hone/server/server.h"
 #include "tests/server/http_client.h"
 #include "tests/support/test_data.h"
@@ -33,16 +34,17 @@ class StoriesServer : public testing::Test {
     engine.executor = &serial_executor();
     engine.tokenizer = model.parent_path() / "tok512.bin";
     engine.on_step_end = [this] {
-      if (server_) server_->on_step_end();
+      if (service_) service_->on_step_end();
     };
     engine_ = infer::Engine::open_or_throw(model, engine);
     options.listener.port = 0;
-    server_.emplace(options,
-                    server::ServedModel{.engine = engine_.get(),
-                                        .chat_template = std::make_shared<const text::ChatTemplate>(
-                                            chat_template, std::map<std::string, std::string>()),
-                                        .id = "stories"},
-                    steady_clock());
+    service_.emplace(
+        server::ServedModel{.engine = engine_.get(),
+                            .chat_template = std::make_shared<const text::ChatTemplate>(
+                                chat_template, std::map<std::string, std::string>()),
+                            .id = "stories"},
+        steady_clock());
+    server_.emplace(options, *service_);
     loop_ = std::jthread([this](std::stop_token stop) { engine_->run(std::move(stop)); });
     server_->start();
   }
@@ -63,6 +65,7 @@ class StoriesServer : public testing::Test {
   }
 
   std::unique_ptr<infer::Engine> engine_;
+  std::optional<server::TextService> service_;
   std::optional<server::Server> server_;
   std::jthread loop_;
 };

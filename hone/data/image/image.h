@@ -55,4 +55,10 @@ bool has_image_name(const std::filesystem::path& path);
 // as the step between samples (Pillow's BILINEAR). Writes planes [3, side, side].
 void fit_to_square(const Image& image, Index side, std::span<std::uint8_t> planes);
 
+// Decodes an image file and fits it to a square of this shape, with one channel (luma of ITU-R
+// BT.601, as Pillow's "L") or three. Writes planes [channels, side, side]. Throws as
+// decode_image().
+void decode_square(std::span<const std::byte> file, std::string_view where, const ImageShape& shape,
+                   std::span<std::uint8_t> planes);
+
 }  // namespace hone::data

@@ -238,14 +238,7 @@ Files take_held_out(Files& train) {
 
 void decode_file(const fs::path& path, ImageShape shape, std::span<std::uint8_t> planes) {
   const MmapFile file(path);
-  const Image image = decode_image(file.bytes(), path.string(), shape.height);
-  if (shape.channels == 3) return fit_to_square(image, shape.height, planes);
-  const std::size_t plane = planes.size();
-  std::vector<std::uint8_t> rgb(3 * plane);
-  fit_to_square(image, shape.height, rgb);
-  for (std::size_t i = 0; i < plane; ++i) {
-    planes[i] = static_cast<std::uint8_t>(luma(rgb[i], rgb[plane + i], rgb[2 * plane + i]));
-  }
+  decode_square(file.bytes(), path.string(), shape, planes);
 }
 
 ImagePart with_labels(Files files, ImageShape shape) {

@@ -76,4 +76,16 @@ void fit_to_square(const Image& image, Index side, std::span<std::uint8_t> plane
   }
 }
 
+void decode_square(std::span<const std::byte> file, std::string_view where, const ImageShape& shape,
+                   std::span<std::uint8_t> planes) {
+  const Image image = decode_image(file, where, shape.height);
+  if (shape.channels == 3) return fit_to_square(image, shape.height, planes);
+  const std::size_t plane = planes.size();
+  std::vector<std::uint8_t> rgb(3 * plane);
+  fit_to_square(image, shape.height, rgb);
+  for (std::size_t i = 0; i < plane; ++i) {
+    planes[i] = static_cast<std::uint8_t>(luma(rgb[i], rgb[plane + i], rgb[2 * plane + i]));
+  }
+}
+
 }  // namespace hone::data

@@ -132,11 +132,11 @@ ChatRequest read_messages_chat(Fields& fields) {
 
 }  // namespace
 
-void post_messages(Service& service, const std::shared_ptr<Exchange>& exchange,
+void post_messages(TextService& service, const std::shared_ptr<Exchange>& exchange,
                    std::uint64_t salt) {
   const Json body = parse_json(exchange->request().body, "the body");
   Fields fields(body);
-  check_model(fields, service);
+  check_model(fields, service.model().id);
   infer::Request request;
   read_sampling(fields, service, request);
   request.salt = salt;
@@ -157,11 +157,11 @@ void post_messages(Service& service, const std::shared_ptr<Exchange>& exchange,
   std::make_shared<Generation>(service, exchange, std::move(answer))->start(std::move(request));
 }
 
-void post_count_tokens(Service& service, const std::shared_ptr<Exchange>& exchange,
+void post_count_tokens(TextService& service, const std::shared_ptr<Exchange>& exchange,
                        std::uint64_t /*salt*/) {
   const Json body = parse_json(exchange->request().body, "the body");
   Fields fields(body);
-  check_model(fields, service);
+  check_model(fields, service.model().id);
   const auto ids = prompt_ids(service, chat_prompt(service, read_messages_chat(fields)));
   respond_json(*exchange, {{"input_tokens", ids.size()}});
 }

@@ -29,7 +29,7 @@ Json block_of(const OutputItem& item, bool is_whole) {
 
 }  // namespace
 
-AnthropicAnswer::AnthropicAnswer(Service& service, std::shared_ptr<Exchange> exchange,
+AnthropicAnswer::AnthropicAnswer(TextService& service, std::shared_ptr<Exchange> exchange,
                                  AnthropicOptions options)
     : service_(service),
       exchange_(std::move(exchange)),

@@ -21,7 +21,8 @@ struct AnthropicOptions {
 // Answers in the shapes of /v1/messages, at once or as server-sent events.
 class AnthropicAnswer final : public Answer, private OutputListener {
  public:
-  AnthropicAnswer(Service& service, std::shared_ptr<Exchange> exchange, AnthropicOptions options);
+  AnthropicAnswer(TextService& service, std::shared_ptr<Exchange> exchange,
+                  AnthropicOptions options);
 
   bool on_event(std::size_t choice, const infer::Event& event) override;
   void on_end() override;
@@ -38,7 +39,7 @@ class AnthropicAnswer final : public Answer, private OutputListener {
   Json usage() const;
   void note_end(const infer::Event& event);
 
-  Service& service_;
+  TextService& service_;
   const std::shared_ptr<Exchange> exchange_;
   const AnthropicOptions options_;
   OutputItems items_;

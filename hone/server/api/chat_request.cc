@@ -133,7 +133,7 @@ void show_tokens(const OutputFormat& format, const ChatStyle& style,
 }
 
 // `param` is the field with the schema.
-void set_grammar(Service& service, const OutputFormat& format, const std::string& param,
+void set_grammar(TextService& service, const OutputFormat& format, const std::string& param,
                  infer::Request& request, std::string* ignored) {
   FormatCache::Entry entry;
   try {
@@ -241,7 +241,7 @@ void require_tool(ChatRequest& chat, std::string name, std::string_view param) {
   chat.only_tool = std::move(name);
 }
 
-std::vector<text::TextSegment> chat_prompt(const Service& service, const ChatRequest& chat) {
+std::vector<text::TextSegment> chat_prompt(const TextService& service, const ChatRequest& chat) {
   text::Conversation conversation = chat.conversation;
   if (!chat.tools.empty() && chat.choice != ChatRequest::ToolChoice::None) {
     conversation.tools = Json::array();
@@ -254,7 +254,7 @@ std::vector<text::TextSegment> chat_prompt(const Service& service, const ChatReq
   return render_prompt(service, conversation);
 }
 
-ChatPlan plan_chat(Service& service, ChatRequest chat, infer::Request& request,
+ChatPlan plan_chat(TextService& service, ChatRequest chat, infer::Request& request,
                    const std::string& param) {
   const ChatStyle& style = service.style();
   if (chat.choice == ChatRequest::ToolChoice::Required && chat.tools.empty()) {
@@ -282,7 +282,7 @@ ChatPlan plan_chat(Service& service, ChatRequest chat, infer::Request& request,
   return plan;
 }
 
-void set_schema(Service& service, const std::string& schema, const std::string& label,
+void set_schema(TextService& service, const std::string& schema, const std::string& label,
                 infer::Request& request) {
   if (schema.empty()) return;
   OutputFormat format;
@@ -290,7 +290,7 @@ void set_schema(Service& service, const std::string& schema, const std::string& 
   set_grammar(service, format, label.substr(0, label.find('.')), request, nullptr);
 }
 
-void set_length(const Service& service, std::optional<Index> asked, infer::Request& request) {
+void set_length(const TextService& service, std::optional<Index> asked, infer::Request& request) {
   const Index left = service.engine().info().context - std::ssize(request.tokens);
   request.max_tokens = std::min(asked.value_or(left), left);
   request.min_tokens = std::min(request.min_tokens, request.max_tokens);

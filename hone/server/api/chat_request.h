@@ -7,7 +7,7 @@
 
 #include "hone/infer/request.h"
 #include "hone/server/api/fields.h"
-#include "hone/server/api/service.h"
+#include "hone/server/api/text_service.h"
 #include "hone/server/tools/output_splitter.h"
 #include "hone/server/tools/tool_format.h"
 #include "hone/text/chat_template/chat_template.h"
@@ -42,7 +42,7 @@ void read_tool_choice(Fields& fields, ChatRequest& chat, std::string (*name_of)(
 ChatRequest read_chat(Fields& fields);
 
 // The prompt in the words of the model's template.
-std::vector<text::TextSegment> chat_prompt(const Service& service, const ChatRequest& chat);
+std::vector<text::TextSegment> chat_prompt(const TextService& service, const ChatRequest& chat);
 
 // How to read the answer, and keywords of schemas that are not enforced.
 struct ChatPlan {
@@ -52,14 +52,14 @@ struct ChatPlan {
 
 // Sets the prompt, its grammar and the tokens that are visible; checks that the prompt fits into
 // the context. `param` names the prompt. Throws ApiError, and what infer::compile_output() throws.
-ChatPlan plan_chat(Service& service, ChatRequest chat, infer::Request& request,
+ChatPlan plan_chat(TextService& service, ChatRequest chat, infer::Request& request,
                    const std::string& param);
 
 // Restricts a text that is no chat to a schema.
-void set_schema(Service& service, const std::string& schema, const std::string& label,
+void set_schema(TextService& service, const std::string& schema, const std::string& label,
                 infer::Request& request);
 
 // Limits the output to `asked` tokens, and to what the context has left.
-void set_length(const Service& service, std::optional<Index> asked, infer::Request& request);
+void set_length(const TextService& service, std::optional<Index> asked, infer::Request& request);
 
 }  // namespace hone::server

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <exception>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "hone/core/base64.h"
 #include "hone/core/check.h"
 #include "hone/server/api/api_error.h"
 #include "hone/server/api/prompts.h"
@@ -19,23 +19,6 @@ namespace hone::server {
 namespace {
 
 using infer::TokenId;
-
-std::string base64(std::span<const float> values) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::vector<unsigned char> bytes(values.size_bytes());
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    const std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
-    unsigned group = 0;
-    for (std::size_t k = 0; k < 3; ++k) group = group << 8 | (k < count ? bytes[i + k] : 0U);
-    for (std::size_t k = 0; k < 4; ++k) {
-      out.push_back(k <= count ? kDigits[group >> (18 - 6 * k) & 63] : '=');
-    }
-  }
-  return out;
-}
 
 // On the thread of the engine.
 std::vector<float> embed(infer::Engine& engine, std::vector<TokenId> tokens, bool is_mean,
@@ -73,7 +56,8 @@ struct EmbeddingJob {
       const std::vector<float> vector = embed(engine, input, is_mean, salt);
       data.push_back({{"object", "embedding"},
                       {"index", data.size()},
-                      {"embedding", is_base64 ? Json(base64(vector)) : Json(vector)}});
+                      {"embedding", is_base64 ? Json(to_base64(std::as_bytes(std::span(vector))))
+                                              : Json(vector)}});
     }
     const Json out = {{"object", "list"},
                       {"data", std::move(data)},
@@ -85,11 +69,11 @@ struct EmbeddingJob {
 
 }  // namespace
 
-void post_embeddings(Service& service, const std::shared_ptr<Exchange>& exchange,
+void post_embeddings(TextService& service, const std::shared_ptr<Exchange>& exchange,
                      std::uint64_t salt) {
   const Json body = parse_json(exchange->request().body, "the body");
   Fields fields(body);
-  check_model(fields, service);
+  check_model(fields, service.model().id);
   fields.refuse("dimensions");
   EmbeddingJob job{.model = service.model().id, .salt = salt};
   job.inputs = read_prompts(fields, "input", service).ids;

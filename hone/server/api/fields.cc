@@ -130,6 +130,15 @@ std::string Fields::ignored_names() const {
   return out;
 }
 
+void check_model(Fields& fields, const std::string& id) {
+  const std::optional<std::string> model = fields.string("model");
+  if (!model || model->empty() || *model == id) return;
+  throw ApiError(404,
+                 concat("The model ", quote_name(*model), " is not served; this server has ",
+                        quote_name(id), "."),
+                 "model", "model_not_found");
+}
+
 std::string join_names(const std::string& first, const std::string& second) {
   return concat(first, first.empty() || second.empty() ? "" : ", ", second);
 }

@@ -46,6 +46,9 @@ class Fields {
   std::set<std::string, std::less<>> seen_;
 };
 
+// Throws ApiError{404} unless `model` is absent or has the id of the served one.
+void check_model(Fields& fields, const std::string& id);
+
 // Two lists of names as one.
 std::string join_names(const std::string& first, const std::string& second);
 

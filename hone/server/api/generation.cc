@@ -95,7 +95,7 @@ void Generation::drain() {
 void Generation::take(std::size_t choice, const infer::Event& event) {
   const TimeNs now = service_.clock().now_ns();
   last_event_ = now;
-  ServerMetrics& metrics = service_.metrics();
+  TextMetrics& metrics = service_.metrics();
   if (event.token) {
     TimeNs& last = last_token_[choice];
     if (last == 0) {

@@ -8,7 +8,7 @@
 
 #include "hone/infer/engine.h"
 #include "hone/server/api/api_error.h"
-#include "hone/server/api/service.h"
+#include "hone/server/api/text_service.h"
 #include "hone/server/http/exchange.h"
 
 namespace hone::server {
@@ -30,7 +30,8 @@ class Answer {
 // The texts of one request on their way from the engine to the client.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  Generation(Service& service, std::shared_ptr<Exchange> exchange, std::unique_ptr<Answer> answer)
+  Generation(TextService& service, std::shared_ptr<Exchange> exchange,
+             std::unique_ptr<Answer> answer)
       : service_(service), exchange_(std::move(exchange)), answer_(std::move(answer)) {}
 
   // Submits all texts, or none: throws what Engine::submit() throws.
@@ -49,7 +50,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void take(std::size_t choice, const infer::Event& event);
   void fail(const ApiError& error);
 
-  Service& service_;
+  TextService& service_;
   const std::shared_ptr<Exchange> exchange_;
   const std::unique_ptr<Answer> answer_;
   std::mutex inbox_mutex_;  // of the inbox

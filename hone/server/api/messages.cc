@@ -124,7 +124,7 @@ Json read_messages(Fields& fields) {
   return out;
 }
 
-std::vector<text::TextSegment> render_prompt(const Service& service,
+std::vector<text::TextSegment> render_prompt(const TextService& service,
                                              const text::Conversation& conversation) {
   const text::ChatTemplate* chat = service.model().chat_template.get();
   if (chat == nullptr) {
@@ -154,7 +154,7 @@ std::vector<text::TextSegment> render_prompt(const Service& service,
   }
 }
 
-std::vector<infer::TokenId> prompt_ids(const Service& service,
+std::vector<infer::TokenId> prompt_ids(const TextService& service,
                                        const std::vector<text::TextSegment>& segments) {
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
   Index bytes = 0;

@@ -36,8 +36,8 @@ struct Common {
   Index choices = 1;
 };
 
-void read_common(Fields& fields, const Service& service, std::uint64_t salt, Common& out) {
-  check_model(fields, service);
+void read_common(Fields& fields, const TextService& service, std::uint64_t salt, Common& out) {
+  check_model(fields, service.model().id);
   read_sampling(fields, service, out.request);
   out.schema = read_response_format(fields);
   out.request.salt = salt;
@@ -55,7 +55,7 @@ void read_common(Fields& fields, const Service& service, std::uint64_t salt, Com
   }
 }
 
-void submit(Service& service, const std::shared_ptr<Exchange>& exchange, Common common,
+void submit(TextService& service, const std::shared_ptr<Exchange>& exchange, Common common,
             std::vector<std::vector<TokenId>> prompts) {
   OpenAiOptions& options = common.options;
   options.choices_of_prompt = common.choices;
@@ -75,7 +75,7 @@ void submit(Service& service, const std::shared_ptr<Exchange>& exchange, Common 
 }
 
 // Scores the prompts first, one after the other between the steps of the engine.
-void submit_scored(Service& service, const std::shared_ptr<Exchange>& exchange, Common common,
+void submit_scored(TextService& service, const std::shared_ptr<Exchange>& exchange, Common common,
                    std::vector<std::vector<TokenId>> prompts) {
   auto shared = std::make_shared<Common>(std::move(common));
   shared->options.echo_ids = prompts;
@@ -91,7 +91,7 @@ void submit_scored(Service& service, const std::shared_ptr<Exchange>& exchange, 
     } catch (...) {
       failure = std::current_exception();
     }
-    service.workers().post([&service, exchange, shared, prompts, failure] {
+    service.post([&service, exchange, shared, prompts, failure] {
       try {
         if (failure) std::rethrow_exception(failure);
         submit(service, exchange, std::move(*shared), prompts);
@@ -105,7 +105,7 @@ void submit_scored(Service& service, const std::shared_ptr<Exchange>& exchange, 
 
 }  // namespace
 
-void post_completions(Service& service, const std::shared_ptr<Exchange>& exchange,
+void post_completions(TextService& service, const std::shared_ptr<Exchange>& exchange,
                       std::uint64_t salt) {
   const Json body = parse_body(*exchange);
   Fields fields(body);
@@ -140,7 +140,7 @@ void post_completions(Service& service, const std::shared_ptr<Exchange>& exchang
   submit(service, exchange, std::move(common), std::move(prompts.ids));
 }
 
-void post_chat_completions(Service& service, const std::shared_ptr<Exchange>& exchange,
+void post_chat_completions(TextService& service, const std::shared_ptr<Exchange>& exchange,
                            std::uint64_t salt) {
   const Json body = parse_body(*exchange);
   Fields fields(body);

@@ -27,7 +27,7 @@ std::string_view finish_reason(infer::FinishReason reason) {
 
 }  // namespace
 
-OpenAiAnswer::OpenAiAnswer(Service& service, std::shared_ptr<Exchange> exchange,
+OpenAiAnswer::OpenAiAnswer(TextService& service, std::shared_ptr<Exchange> exchange,
                            OpenAiOptions options)
     : service_(service),
       exchange_(std::move(exchange)),

@@ -35,7 +35,7 @@ struct OpenAiOptions {
 // events.
 class OpenAiAnswer final : public Answer {
  public:
-  OpenAiAnswer(Service& service, std::shared_ptr<Exchange> exchange, OpenAiOptions options);
+  OpenAiAnswer(TextService& service, std::shared_ptr<Exchange> exchange, OpenAiOptions options);
 
   bool on_event(std::size_t choice, const infer::Event& event) override;
   void on_end() override;
@@ -74,7 +74,7 @@ class OpenAiAnswer final : public Answer {
   Json whole_choice(std::size_t index) const;
   static Json whole_message(const Choice& choice);
 
-  Service& service_;
+  TextService& service_;
   const std::shared_ptr<Exchange> exchange_;
   const OpenAiOptions options_;
   const std::string id_;

@@ -27,7 +27,7 @@ std::vector<TokenId> ids_of(const Json& json, const Fields& fields, std::string_
 
 }  // namespace
 
-Prompts read_prompts(Fields& fields, std::string_view name, const Service& service) {
+Prompts read_prompts(Fields& fields, std::string_view name, const TextService& service) {
   const Json* prompt = fields.find(name);
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
   const Index vocab = service.engine().info().architecture.vocab_size;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hone/server/api/fields.h"
-#include "hone/server/api/service.h"
+#include "hone/server/api/text_service.h"
 
 namespace hone::server {
 
@@ -17,6 +17,6 @@ struct Prompts {
 
 // Reads a text, token ids, or up to 64 of either. Each has at least one token and fits into the
 // context. Throws ApiError that names the field.
-Prompts read_prompts(Fields& fields, std::string_view name, const Service& service);
+Prompts read_prompts(Fields& fields, std::string_view name, const TextService& service);
 
 }  // namespace hone::server

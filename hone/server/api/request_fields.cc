@@ -45,7 +45,7 @@ void read_logit_bias(Fields& fields, Index vocab, infer::Request& request) {
 
 }  // namespace
 
-void read_sampling(Fields& fields, const Service& service, infer::Request& request) {
+void read_sampling(Fields& fields, const TextService& service, infer::Request& request) {
   const infer::ModelInfo& info = service.engine().info();
   const Index vocab = info.architecture.vocab_size;
   infer::SamplingParams& sampling = request.sampling;
@@ -84,15 +84,6 @@ void read_sampling(Fields& fields, const Service& service, infer::Request& reque
   }
 }
 
-void check_model(Fields& fields, const Service& service) {
-  const std::optional<std::string> model = fields.string("model");
-  if (!model || model->empty() || *model == service.model().id) return;
-  throw ApiError(404,
-                 concat("The model ", quote_name(*model), " is not served; this server has ",
-                        quote_name(service.model().id), "."),
-                 "model", "model_not_found");
-}
-
 ResponseSchema read_response_format(Fields& fields) {
   const Json* format = fields.find("response_format");
   if (format == nullptr) return {};
@@ -109,7 +100,7 @@ ResponseSchema read_response_format(Fields& fields) {
   return {schema->dump(), named.path_of("schema")};
 }
 
-void check_context(Index prompt_tokens, const Service& service, const std::string& param) {
+void check_context(Index prompt_tokens, const TextService& service, const std::string& param) {
   const Index context = service.engine().info().context;
   if (prompt_tokens < context) return;
   ApiError error(400,
@@ -121,7 +112,7 @@ void check_context(Index prompt_tokens, const Service& service, const std::strin
   throw error;
 }
 
-void check_bytes(Index bytes, const Service& service, const std::string& param) {
+void check_bytes(Index bytes, const TextService& service, const std::string& param) {
   if (bytes <= service.most_bytes()) return;
   const Index context = service.engine().info().context;
   ApiError error(400,

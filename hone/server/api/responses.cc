@@ -98,11 +98,11 @@ ResponseSchema read_format(Fields& fields) {
 
 }  // namespace
 
-void post_responses(Service& service, const std::shared_ptr<Exchange>& exchange,
+void post_responses(TextService& service, const std::shared_ptr<Exchange>& exchange,
                     std::uint64_t salt) {
   const Json body = parse_json(exchange->request().body, "the body");
   Fields fields(body);
-  check_model(fields, service);
+  check_model(fields, service.model().id);
   fields.refuse("previous_response_id");
   fields.refuse("conversation");
   fields.refuse("background");

@@ -33,7 +33,7 @@ std::string_view event_of(const OutputItem& item) {
 
 }  // namespace
 
-ResponsesAnswer::ResponsesAnswer(Service& service, std::shared_ptr<Exchange> exchange,
+ResponsesAnswer::ResponsesAnswer(TextService& service, std::shared_ptr<Exchange> exchange,
                                  ResponsesOptions options)
     : service_(service),
       exchange_(std::move(exchange)),

@@ -20,7 +20,8 @@ struct ResponsesOptions {
 // Answers in the shapes of /v1/responses, at once or as server-sent events.
 class ResponsesAnswer final : public Answer, private OutputListener {
  public:
-  ResponsesAnswer(Service& service, std::shared_ptr<Exchange> exchange, ResponsesOptions options);
+  ResponsesAnswer(TextService& service, std::shared_ptr<Exchange> exchange,
+                  ResponsesOptions options);
 
   bool on_event(std::size_t choice, const infer::Event& event) override;
   void on_end() override;
@@ -39,7 +40,7 @@ class ResponsesAnswer final : public Answer, private OutputListener {
   // The members that name a text in events.
   Json place(std::size_t index, const OutputItem& item) const;
 
-  Service& service_;
+  TextService& service_;
   const std::shared_ptr<Exchange> exchange_;
   const ResponsesOptions options_;
   const std::int64_t created_;

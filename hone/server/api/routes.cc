@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/server/api/routes.h"
 
-#include <array>
+#include <string>
+#include <utility>
 
 #include "hone/server/api/anthropic.h"
 #include "hone/server/api/chat_request.h"
@@ -11,7 +12,9 @@
 #include "hone/server/api/openai.h"
 #include "hone/server/api/request_fields.h"
 #include "hone/server/api/responses.h"
+#include "hone/server/api/text_service.h"
 #include "hone/server/api/token_text.h"
+#include "hone/server/page/page.h"
 #include "hone/text/turn_tokens.h"
 
 namespace hone::server {
@@ -24,7 +27,7 @@ Json parse_body(const ExchangePtr& exchange) {
 }
 
 // The context length in the spellings that clients look for.
-Json model_json(const Service& service) {
+Json model_json(const TextService& service) {
   const infer::ModelInfo& info = service.engine().info();
   const model_io::Architecture& architecture = info.architecture;
   return {{"id", service.model().id},
@@ -42,14 +45,14 @@ Json model_json(const Service& service) {
             {"size", info.weight_bytes}}}};
 }
 
-void get_models(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+void get_models(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
   const Json model = model_json(service);
   respond_json(
       *exchange,
       {{"object", "list"}, {"data", Json::array({model})}, {"models", Json::array({model})}});
 }
 
-void get_props(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+void get_props(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
   const infer::ModelInfo& info = service.engine().info();
   respond_json(*exchange, {{"default_generation_settings", {{"n_ctx", info.context}}},
                            {"model_path", service.model().id},
@@ -57,7 +60,7 @@ void get_props(Service& service, const ExchangePtr& exchange, std::uint64_t) {
                            {"has_chat_template", service.model().chat_template != nullptr}});
 }
 
-void get_tokenizer_info(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+void get_tokenizer_info(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
   Json json = {{"tokenizer_class", tokenizer.kind()}, {"vocab_size", tokenizer.vocab_size()}};
   for (const auto& [name, piece] : text::special_token_names(tokenizer)) json[name] = piece;
@@ -65,14 +68,14 @@ void get_tokenizer_info(Service& service, const ExchangePtr& exchange, std::uint
 }
 
 // The prompt of a chat request.
-std::vector<text::TextSegment> prompt_of(const Service& service, Fields& fields) {
+std::vector<text::TextSegment> prompt_of(const TextService& service, Fields& fields) {
   ChatRequest chat = read_chat(fields);
   chat.conversation.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
   return chat_prompt(service, chat);
 }
 
 // Takes the text as `prompt` or `content`, as the servers do that clients know.
-void post_tokenize(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+void post_tokenize(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
   const Json body = parse_body(exchange);
   Fields fields(body);
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
@@ -97,7 +100,7 @@ void post_tokenize(Service& service, const ExchangePtr& exchange, std::uint64_t)
   respond_json(*exchange, out);
 }
 
-void post_detokenize(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+void post_detokenize(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
   const Json body = parse_body(exchange);
   Fields fields(body);
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
@@ -114,28 +117,44 @@ void post_detokenize(Service& service, const ExchangePtr& exchange, std::uint64_
   respond_json(*exchange, {{"prompt", text}, {"content", text}});
 }
 
-void post_apply_template(Service& service, const ExchangePtr& exchange, std::uint64_t) {
+void post_apply_template(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
   const Json body = parse_body(exchange);
   Fields fields(body);
   respond_json(*exchange, {{"prompt", text::joined_text(prompt_of(service, fields))}});
 }
 
-constexpr std::array<Route, 12> kRoutes = {
-    {{"GET", "/v1/models", get_models},
-     {"GET", "/props", get_props},
-     {"GET", "/tokenizer_info", get_tokenizer_info},
-     {"POST", "/v1/completions", post_completions},
-     {"POST", "/v1/chat/completions", post_chat_completions},
-     {"POST", "/v1/embeddings", post_embeddings},
-     {"POST", "/v1/messages", post_messages},
-     {"POST", "/v1/responses", post_responses},
-     {"POST", "/v1/messages/count_tokens", post_count_tokens},
-     {"POST", "/tokenize", post_tokenize},
-     {"POST", "/detokenize", post_detokenize},
-     {"POST", "/apply-template", post_apply_template}}};
+// The page holds nothing that needs a key; what it asks for does.
+void get_page(TextService&, const ExchangePtr& exchange, std::uint64_t) {
+  HttpResponse response{.type = "text/html; charset=utf-8", .body = std::string(page_text())};
+  response.fields.add("Content-Security-Policy",
+                      "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+                      "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; "
+                      "form-action 'none'");
+  exchange->respond(response);
+}
 
 }  // namespace
 
-std::span<const Route> routes() { return kRoutes; }
+std::vector<Route> text_routes(TextService& service) {
+  using Function = void (*)(TextService&, const ExchangePtr&, std::uint64_t salt);
+  const auto bind = [&service](Function function) {
+    return [&service, function](const ExchangePtr& exchange, std::uint64_t salt) {
+      function(service, exchange, salt);
+    };
+  };
+  return {{"GET", "/", bind(get_page), /*is_open=*/true},
+          {"GET", "/v1/models", bind(get_models)},
+          {"GET", "/props", bind(get_props)},
+          {"GET", "/tokenizer_info", bind(get_tokenizer_info)},
+          {"POST", "/v1/completions", bind(post_completions)},
+          {"POST", "/v1/chat/completions", bind(post_chat_completions)},
+          {"POST", "/v1/embeddings", bind(post_embeddings)},
+          {"POST", "/v1/messages", bind(post_messages)},
+          {"POST", "/v1/responses", bind(post_responses)},
+          {"POST", "/v1/messages/count_tokens", bind(post_count_tokens)},
+          {"POST", "/tokenize", bind(post_tokenize)},
+          {"POST", "/detokenize", bind(post_detokenize)},
+          {"POST", "/apply-template", bind(post_apply_template)}};
+}
 
 }  // namespace hone::server

@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
-#include <span>
-#include <string_view>
+#include <vector>
 
-#include "hone/server/api/service.h"
-#include "hone/server/http/exchange.h"
+#include "hone/server/service.h"
 
 namespace hone::server {
 
-// Handles a request, now or later. `salt` is the tenant. What it throws is the answer.
-using Handler = void (*)(Service& service, const std::shared_ptr<Exchange>& exchange,
-                         std::uint64_t salt);
+class TextService;
 
-struct Route {
-  std::string_view method, path;
-  Handler handle;
-};
-// The routes that need a key.
-std::span<const Route> routes();
+// What the service of a language model answers, which must outlive the routes.
+std::vector<Route> text_routes(TextService& service);
 
 }  // namespace hone::server

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <iterator>
+#include <memory>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -47,15 +49,14 @@ std::string refusal_text(BatchRefusal refusal) {
                       "] The result would take longer than max_latency_ms (latency_limit).");
 }
 
-Error refused(BatchRefusal refusal) {
-  return Error(ErrorCategory::Resource, refusal_text(refusal));
-}
-
 Error cancelled() {
   return Error(ErrorCategory::Cancelled, concat('[', kServer, "] The server was shut down."));
 }
 
 }  // namespace
+
+InputRefused::InputRefused(BatchRefusal refusal)
+    : Error(ErrorCategory::Resource, refusal_text(refusal)), refusal_(refusal) {}
 
 ModuleQueue::ModuleQueue(ModuleCall module, const ModuleServerOptions& options, const Clock& clock)
     : module_(std::move(module)),
@@ -64,45 +65,56 @@ ModuleQueue::ModuleQueue(ModuleCall module, const ModuleServerOptions& options, 
       batcher_(batcher_options(options)) {}
 
 ModuleQueue::~ModuleQueue() {
-  for (auto& [id, request] : pending_) {
-    request.promise.set_exception(std::make_exception_ptr(cancelled()));
-  }
+  for (auto& [id, request] : pending_) request.done({}, std::make_exception_ptr(cancelled()));
 }
 
-ModuleQueue::Submitted ModuleQueue::submit(Tensor input) {
+std::optional<BatchRefusal> ModuleQueue::submit(Tensor input, ModuleDone done) {
   HONE_REQUIRE(input.defined(), kServer, "The input is undefined.");
   const std::uint64_t shape = shape_key(input);
   const std::scoped_lock lock(mutex_);
   if (is_closed_) throw cancelled();
   const RequestId id = next_id_++;
   const TimeNs now = clock_.now_ns();
+  if (const auto refusal = batcher_.submit(id, shape, now)) return refusal;
+  pending_[id] = {std::move(input), std::move(done), now};
+  return std::nullopt;
+}
+
+ModuleQueue::Submitted ModuleQueue::submit(Tensor input) {
+  auto promise = std::make_shared<std::promise<ModuleResult>>();
   Submitted out;
-  out.refusal = batcher_.submit(id, shape, now);
-  if (out.refusal) return out;
-  Pending& request = pending_[id];
-  request.input = std::move(input);
-  request.arrived = now;
-  out.result = request.promise.get_future();
+  out.result = promise->get_future();
+  out.refusal = submit(std::move(input), [promise](ModuleResult result, const auto& error) {
+    if (error) {
+      promise->set_exception(error);
+    } else {
+      promise->set_value(std::move(result));
+    }
+  });
   return out;
 }
 
 bool ModuleQueue::run_due() {
   std::optional<Batch> batch;
   std::vector<Tensor> inputs;
+  std::vector<std::function<void()>> calls;
   {
     const std::scoped_lock lock(mutex_);
     batch = batcher_.next(clock_.now_ns());
-    if (!batch) {
-      settle({}, {});
-      return false;
+    if (batch) {
+      for (const RequestId id : batch->rows) inputs.push_back(pending_.at(id).input);
+    } else {
+      calls = settle({}, {});
     }
-    for (const RequestId id : batch->rows) inputs.push_back(pending_.at(id).input);
   }
-  const Ran ran = run(inputs);
-  const std::scoped_lock lock(mutex_);
-  batcher_.complete(ran.error == nullptr, clock_.now_ns());
-  settle(*batch, ran);
-  return true;
+  if (batch) {
+    const Ran ran = run(inputs);
+    const std::scoped_lock lock(mutex_);
+    batcher_.complete(ran.error == nullptr, clock_.now_ns());
+    calls = settle(*batch, ran);
+  }
+  for (const std::function<void()>& call : calls) call();
+  return batch.has_value();
 }
 
 ModuleQueue::Ran ModuleQueue::run(const std::vector<Tensor>& inputs) const {
@@ -124,32 +136,53 @@ ModuleQueue::Ran ModuleQueue::run(const std::vector<Tensor>& inputs) const {
   return out;
 }
 
-void ModuleQueue::settle(const Batch& batch, const Ran& ran) {
+std::vector<std::function<void()>> ModuleQueue::settle(const Batch& batch, const Ran& ran) {
   const TimeNs now = clock_.now_ns();
+  std::vector<std::function<void()>> calls;
   for (const BatchOutcome& outcome : batcher_.take_outcomes()) {
     auto node = pending_.extract(outcome.id);
     Pending& request = node.mapped();
+    ModuleResult result;
+    std::exception_ptr error;
     switch (outcome.kind) {
       case BatchOutcome::Kind::Refused:
-        request.promise.set_exception(std::make_exception_ptr(refused(BatchRefusal::LatencyLimit)));
+        error = std::make_exception_ptr(InputRefused(BatchRefusal::LatencyLimit));
         break;
       case BatchOutcome::Kind::Failed:
-        request.promise.set_exception(ran.error);
+        error = ran.error;
         break;
       case BatchOutcome::Kind::Finished: {
         const auto at = std::ranges::find(batch.rows, outcome.id) - batch.rows.begin();
-        request.promise.set_value({.output = ran.outputs[static_cast<std::size_t>(at)],
-                                   .latency_ms = 1e3 * seconds_between(request.arrived, now),
-                                   .batch = std::ssize(batch.rows)});
+        result = {.output = ran.outputs[static_cast<std::size_t>(at)],
+                  .latency_ms = 1e3 * seconds_between(request.arrived, now),
+                  .batch = std::ssize(batch.rows)};
       }
     }
+    calls.emplace_back([done = std::move(request.done), result = std::move(result),
+                        error = std::move(error)] { done(result, error); });
   }
+  return calls;
 }
 
 void ModuleQueue::close() {
   const std::scoped_lock lock(mutex_);
   is_closed_ = true;
   batcher_.stop_waiting();
+}
+
+void ModuleQueue::cancel_waiting() {
+  std::vector<ModuleDone> calls;
+  {
+    const std::scoped_lock lock(mutex_);
+    const Index before = batcher_.counters().cancelled;
+    for (auto at = pending_.begin(); at != pending_.end();) {
+      batcher_.cancel(at->first);
+      const bool is_removed = batcher_.counters().cancelled > before + std::ssize(calls);
+      if (is_removed) calls.push_back(std::move(at->second.done));
+      at = is_removed ? pending_.erase(at) : std::next(at);
+    }
+  }
+  for (const ModuleDone& done : calls) done({}, std::make_exception_ptr(cancelled()));
 }
 
 std::optional<TimeNs> ModuleQueue::next_timer() const {
@@ -181,9 +214,16 @@ void ModuleServer::wake() {
 
 std::future<ModuleResult> ModuleServer::submit(Tensor input) {
   auto [refusal, result] = queue_.submit(std::move(input));
-  if (refusal) throw refused(*refusal);
+  if (refusal) throw InputRefused(*refusal);
   wake();
   return std::move(result);
+}
+
+void ModuleServer::submit(Tensor input, ModuleDone done) {
+  if (const auto refusal = queue_.submit(std::move(input), std::move(done))) {
+    throw InputRefused(*refusal);
+  }
+  wake();
 }
 
 ModuleServer::Predictions ModuleServer::predict_batch(const std::vector<Tensor>& inputs) {
@@ -202,7 +242,7 @@ ModuleServer::Predictions ModuleServer::predict_batch(const std::vector<Tensor>&
   for (const Tensor& input : inputs) {
     auto submitted = queue_.submit(input);
     while (submitted.refusal) {
-      if (submitted.refusal == BatchRefusal::LatencyLimit) throw refused(*submitted.refusal);
+      if (submitted.refusal == BatchRefusal::LatencyLimit) throw InputRefused(*submitted.refusal);
       if (waiting.empty()) {
         std::this_thread::sleep_for(kPause);  // others have filled the queue
       } else {

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <future>
 #include <map>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "hone/core/batch/batcher.h"
+#include "hone/core/error.h"
 #include "hone/core/machine/clock.h"
 #include "hone/train/surgery/evaluation_scope.h"
 #include "hone/train/surgery/module_call.h"
@@ -35,6 +37,20 @@ struct ModuleResult {
   Index batch = 0;        // inputs that ran together
 };
 
+// Error{Resource}: the queue is full, or the limit of the latency cannot be met.
+class InputRefused : public Error {
+ public:
+  explicit InputRefused(BatchRefusal refusal);
+  BatchRefusal refusal() const { return refusal_; }
+
+ private:
+  BatchRefusal refusal_;
+};
+
+// Called once for an input that was taken, on the thread that runs the module: with the result, or
+// with what the forward pass threw, Error{Cancelled} or InputRefused. Must not throw.
+using ModuleDone = std::function<void(ModuleResult result, const std::exception_ptr& error)>;
+
 // The queue of a ModuleServer without its thread: the caller says when to run. The module computes
 // in evaluation mode while the queue exists.
 class ModuleQueue {
@@ -53,10 +69,13 @@ class ModuleQueue {
     std::future<ModuleResult> result;  // without a refusal
   };
   Submitted submit(torch::Tensor input);
+  std::optional<BatchRefusal> submit(torch::Tensor input, ModuleDone done);
   // Runs the batch that is due, if there is one. One thread at a time.
   bool run_due();
   // From now on, takes no input, and batches do not wait to become full.
   void close();
+  // Fails the inputs that wait with Error{Cancelled}; those that run go on.
+  void cancel_waiting();
 
   std::optional<TimeNs> next_timer() const;  // when run_due() will have a batch
   BatcherCounters counters() const;
@@ -64,7 +83,7 @@ class ModuleQueue {
  private:
   struct Pending {
     torch::Tensor input;
-    std::promise<ModuleResult> promise;
+    ModuleDone done;
     TimeNs arrived = 0;
   };
   struct Ran {
@@ -73,8 +92,9 @@ class ModuleQueue {
   };
 
   Ran run(const std::vector<torch::Tensor>& inputs) const;
-  // Gives requests their results. `batch` and `ran` belong to the last batch.
-  void settle(const Batch& batch, const Ran& ran);
+  // Takes the requests whose results are known; the calls tell them. `batch` and `ran` belong to
+  // the last batch.
+  std::vector<std::function<void()>> settle(const Batch& batch, const Ran& ran);
 
   ModuleCall module_;
   EvaluationScope evaluation_;
@@ -97,9 +117,11 @@ class ModuleServer {
   ModuleServer& operator=(const ModuleServer&) = delete;
 
   // Returns the result of an input, or what its forward pass threw. Throws like
-  // ModuleQueue::submit(), and Error{Resource} if the queue is full or the limit cannot be met. A
-  // request that is refused later has that error in its future.
+  // ModuleQueue::submit(), and InputRefused. A request that is refused later has that error in its
+  // future.
   std::future<ModuleResult> submit(torch::Tensor input);
+  // The same without a future. A request that is refused later has its error in the call.
+  void submit(torch::Tensor input, ModuleDone done);
 
   // The results of all inputs, in their order; waits where the queue is full. Throws what the first
   // input that fails throws, and Error{InvalidArgument} if the module itself calls it.
@@ -113,6 +135,7 @@ class ModuleServer {
   // Takes no input from now on, runs all that wait, and ends the thread. From any thread; the
   // module may call it, too, but then it does not wait.
   void shutdown();
+  void cancel_waiting() { queue_.cancel_waiting(); }
   BatcherCounters counters() const { return queue_.counters(); }
 
  private:

@@ -8,12 +8,9 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <algorithm>
-#include <array>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -21,6 +18,7 @@
 #include "hone/core/file/ratio_json.h"
 #include "hone/train/device.h"
 #include "hone/train/relative_error.h"
+#include "hone/train/serve/script_file.h"
 #include "hone/train/surgery/evaluation_scope.h"
 
 namespace hone::nn {
@@ -31,33 +29,6 @@ namespace fs = std::filesystem;
 using torch::Tensor;
 using Script = torch::jit::Module;
 using Forward = std::function<Tensor(const Tensor&)>;
-
-constexpr std::string_view kScript = "TorchScript";
-
-// One line of what LibTorch says: the last one of an error in a script, which is the error itself,
-// and the first one of others.
-std::string problem_of(const std::exception& error) {
-  const auto* const own = dynamic_cast<const c10::Error*>(&error);
-  std::string text = own != nullptr ? own->what_without_backtrace() : error.what();
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  const bool is_in_script = text.find("TorchScript interpreter") != std::string::npos;
-  const std::size_t last = text.rfind('\n');
-  const std::string line = is_in_script && last != std::string::npos
-                               ? text.substr(last + 1)
-                               : text.substr(0, text.find('\n'));
-  if (line.empty()) return "an error without a message";
-  return line.size() <= 200 ? line : line.substr(0, 200) + "...";
-}
-
-// TorchScript files are ZIP archives.
-void check_archive(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::array<char, 2> magic{};
-  stream.read(magic.data(), magic.size());
-  if (!stream || magic != std::array{'P', 'K'}) {
-    fail_corrupt(file, "a TorchScript file", "another one");
-  }
-}
 
 // A tensor that requires a gradient cannot become a constant of a graph.
 class DetachedScope {
@@ -134,7 +105,7 @@ class Trials {
         forwards_.push_back(std::move(forward));
       }
     } catch (const std::exception& error) {
-      form.problem = problem_of(error);
+      form.problem = script_problem(error);
     }
     if (!form.works) made.reset();
     report_.forms.push_back(std::move(form));
@@ -277,26 +248,15 @@ ScriptReport try_script(const ModuleCall& model, const Tensor& example, Measurer
 ScriptReport optimize_script(const fs::path& file, const Tensor& example, Measurer& measurer,
                              const fs::path& out, const ScriptOptions& options) {
   const std::string where = file.string();
-  std::error_code ignored;
-  if (!fs::exists(file, ignored)) {
-    fail(ErrorCategory::NotFound, where, "a TorchScript file", "nothing");
-  }
   if (!out.empty()) check_output_spares(out, file);
   const at::NoGradGuard no_grad;
-  Script module("__torch__.Empty");
-  check_archive(where);
+  Script module = load_script(file);
   try {
-    module = torch::jit::load(where);
-  } catch (const std::exception&) {
-    fail_corrupt(where, "a TorchScript file", "an archive that LibTorch cannot read as one");
-  }
-  try {
-    module.eval();
     forward_of(module)(example);
   } catch (const std::exception& error) {
     fail_corrupt(where,
-                 concat("a ", kScript, " file that runs on inputs ", c10::str(example.sizes())),
-                 problem_of(error));
+                 concat("a TorchScript file that runs on inputs ", c10::str(example.sizes())),
+                 script_problem(error));
   }
   Trials trials(forward_of(module), example, measurer, options);
   const auto made = add_frozen(trials, module);

@@ -44,6 +44,14 @@ ModuleCall doubling(std::function<void(Index rows)> on_run = {}) {
           }};
 }
 
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
 PhiloxBlock draws(std::uint64_t key, Index i) {
   return philox(key, {static_cast<std::uint32_t>(i), 0, 0, 0});
 }
@@ -255,6 +263,47 @@ TEST(ModuleQueue, is_bounded_and_runs_at_once_when_full) {
   EXPECT_TRUE(queue.run_due());
   EXPECT_FALSE(queue.submit(at::ones({2})).refusal);
   for (auto& result : results) EXPECT_EQ(result.get().batch, 3);
+}
+
+TEST(ModuleQueue, cancels_what_waits_and_nothing_that_runs) {
+  test::ScriptedClock clock;
+  std::vector<std::string> ends;
+  const auto note = [&ends](const char* name) {
+    return [&ends, name](const ModuleResult& result, const std::exception_ptr& error) {
+      ends.push_back(std::string(name) + (error ? " cancelled" : " done"));
+      EXPECT_EQ(result.output.defined(), !error);
+    };
+  };
+  ModuleQueue* running = nullptr;
+  ModuleQueue queue(doubling([&](Index) { running->cancel_waiting(); }),
+                    {.max_batch = 2, .max_wait_ms = 0}, clock);
+  running = &queue;
+  for (const char* name : {"a", "b", "c"}) EXPECT_FALSE(queue.submit(at::ones({2}), note(name)));
+  EXPECT_TRUE(queue.run_due());
+  EXPECT_FALSE(queue.run_due());
+  EXPECT_EQ(ends, (std::vector<std::string>{"c cancelled", "a done", "b done"}));
+  const BatcherCounters counters = queue.counters();
+  EXPECT_EQ(counters.cancelled, 1);
+  EXPECT_EQ(counters.finished, 2);
+  EXPECT_EQ(counters.waiting + counters.running, 0);
+}
+
+TEST(ModuleServer, calls_back_with_results_errors_and_refusals) {
+  std::promise<void> failed, done;
+  ModuleServer server(doubling(), {.max_batch = 4, .max_wait_ms = 0});
+  server.submit(at::tensor({kPoison, 3.0F}), [&](const ModuleResult&, const auto& error) {
+    EXPECT_THAT(message_of(error), HasSubstr("poison 3"));
+    failed.set_value();
+  });
+  server.submit(at::ones({2}), [&](const ModuleResult& result, const auto& error) {
+    EXPECT_FALSE(error);
+    EXPECT_TRUE(result.output.equal(at::full({2}, 3.0F)));
+    done.set_value();
+  });
+  failed.get_future().wait();
+  done.get_future().wait();
+  server.shutdown();
+  EXPECT_THROW(server.submit(at::ones({2}), [](const ModuleResult&, const auto&) {}), Error);
 }
 
 TEST(ModuleQueue, says_when_an_input_that_is_alone_will_run) {

@@ -1,71 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/server/api/service.h"
+#include "hone/server/api/text_service.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/log.h"
 #include "hone/core/version.h"
 #include "hone/server/api/generation.h"
+#include "hone/server/api/routes.h"
 
 namespace hone::server {
 namespace {
 
-constexpr int kReaders = 2;
 constexpr std::size_t kFormatBytes = 64 << 20;  // of compiled schemas that are kept
 constexpr double kMostRetryS = 120;             // clients do not wait longer than that
+constexpr double kSilenceS = 15;                // then a stream tells that it lives
+// Then the service says that it is in trouble.
+constexpr Index kMostStalledS = 60, kMostFailures = 8;
 
 }  // namespace
 
-Workers::Workers(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { run(); });
-}
-
-Workers::~Workers() {
-  {
-    const std::scoped_lock lock(mutex_);
-    is_ending_ = true;
-  }
-  changed_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-}
-
-void Workers::post(std::function<void()> job) {
-  {
-    const std::scoped_lock lock(mutex_);
-    jobs_.push_back(std::move(job));
-  }
-  changed_.notify_one();
-}
-
-void Workers::run() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return is_ending_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
-    const std::function<void()> job = std::move(jobs_.front());
-    jobs_.pop_front();
-    lock.unlock();
-    try {
-      job();
-    } catch (const std::exception& error) {
-      log_error(concat("[serve] ", error.what()));
-    }
-    lock.lock();
-  }
-}
-
-Service::Service(ServedModel model, const Clock& clock)
+TextService::TextService(ServedModel model, const Clock& clock)
     : model_(std::move(model)),
       clock_(clock),
       style_(find_chat_style(model_.chat_template != nullptr ? model_.chat_template->source()
                                                              : std::string())),
       formats_(kFormatBytes),
       fingerprint_(concat("hone-", model_.engine->info().isa, "-", model_.id)),
+      routes_(text_routes(*this)),
       writer_(1),
-      workers_(kReaders) {
+      worker_(1) {
   const text::Tokenizer& tokenizer = model_.engine->tokenizer();
   std::size_t longest = 1;
   for (text::TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
@@ -74,12 +39,12 @@ Service::Service(ServedModel model, const Clock& clock)
   most_bytes_ = static_cast<Index>(longest) * model_.engine->info().context;
 }
 
-void Service::add_dirty(std::shared_ptr<Generation> generation) {
+void TextService::add_dirty(std::shared_ptr<Generation> generation) {
   const std::scoped_lock lock(mutex_);
   dirty_.push_back(std::move(generation));
 }
 
-void Service::on_step_end() {
+void TextService::on_step_end() {
   std::vector<std::shared_ptr<Generation>> dirty;
   {
     const std::scoped_lock lock(mutex_);
@@ -90,12 +55,12 @@ void Service::on_step_end() {
   }
 }
 
-void Service::enter(const std::shared_ptr<Generation>& generation) {
+void TextService::enter(const std::shared_ptr<Generation>& generation) {
   const std::scoped_lock lock(mutex_);
   open_.push_back(generation);
 }
 
-void Service::leave(const Generation* generation) {
+void TextService::leave(const Generation* generation) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(open_, [generation](const std::weak_ptr<Generation>& one) {
     const auto alive = one.lock();
@@ -103,7 +68,7 @@ void Service::leave(const Generation* generation) {
   });
 }
 
-std::vector<std::shared_ptr<Generation>> Service::open_generations() {
+std::vector<std::shared_ptr<Generation>> TextService::open_generations() const {
   const std::scoped_lock lock(mutex_);
   std::vector<std::shared_ptr<Generation>> out;
   for (const std::weak_ptr<Generation>& one : open_) {
@@ -112,7 +77,33 @@ std::vector<std::shared_ptr<Generation>> Service::open_generations() {
   return out;
 }
 
-int Service::retry_after_s() const {
+std::string TextService::trouble() const {
+  const Index stalled = stalled_s_;
+  if (stalled >= kMostStalledS) return concat("No step has ended for ", stalled, " s.");
+  const Index failures = metrics_.failures_in_row();
+  if (failures >= kMostFailures) return concat("The last ", failures, " texts have failed.");
+  return {};
+}
+
+void TextService::watch_steps() {
+  const infer::EngineStats stats = engine().stats();
+  const bool is_stalled = stats.running > 0 && stats.steps == last_steps_;
+  stalled_s_ = is_stalled ? stalled_s_ + 1 : 0;
+  last_steps_ = stats.steps;
+}
+
+void TextService::tick() {
+  watch_steps();
+  for (const auto& generation : open_generations()) generation->ping(kSilenceS);
+}
+
+void TextService::cancel_all() {
+  for (const auto& generation : open_generations()) generation->cancel();
+}
+
+void TextService::write_metrics(MetricsText& out) const { metrics_.write(out, engine().stats()); }
+
+int TextService::retry_after_s() const {
   const infer::EngineStats stats = engine().stats();
   const double running = static_cast<double>(std::max<Index>(1, stats.running));
   const double wait = metrics_.mean_request_s() * static_cast<double>(stats.waiting + 1) / running;

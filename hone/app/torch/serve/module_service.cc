@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/torch/serve/module_service.h"
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "hone/app/torch/serve/infer_request.h"
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/server/api/api_error.h"
+#include "hone/server/api/json_text.h"
+#include "hone/train/serve/script_file.h"
+
+namespace hone::app {
+namespace {
+
+using server::ApiError;
+using server::Exchange;
+
+constexpr Index kMostStalledS = 60;  // then the service says that it is in trouble
+constexpr double kMostRetryS = 120;
+
+ApiError refused(BatchRefusal refusal) {
+  ApiError out(429,
+               refusal == BatchRefusal::QueueFull ? "Too many inputs wait."
+                                                  : "The answer would take too long.",
+               {}, std::string(name_of(refusal)));
+  out.retry_after_s = 1;
+  return out;
+}
+
+// What a client hears of an error of the model. LibTorch does not tell a wrong input from a model
+// that cannot work.
+ApiError input_error(const std::exception_ptr& error, const std::string& path) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const nn::InputRefused& refusal) {
+    return refused(refusal.refusal());
+  } catch (const Error&) {
+    return server::to_api_error(error);
+  } catch (const c10::OutOfMemoryError&) {
+    ApiError out(503, "There is not enough memory.");
+    out.retry_after_s = 1;
+    return out;
+  } catch (const std::bad_alloc&) {
+    return server::to_api_error(error);
+  } catch (const std::exception& problem) {
+    return {400, concat(path, ": the model cannot compute it: ", nn::script_problem(problem)), path,
+            "invalid_input"};
+  }
+}
+
+const std::vector<double>& batch_sizes() {
+  static const std::vector<double> bounds = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+  return bounds;
+}
+
+}  // namespace
+
+// A request, whose inputs end one by one.
+struct ModuleService::Job {
+  std::shared_ptr<Exchange> exchange;
+  InferRequest request;
+  std::mutex mutex;
+  std::vector<nn::ModuleResult> results;
+  std::exception_ptr error;  // of the first input that failed
+  std::size_t failed = 0;    // its index
+  std::size_t left = 0;
+};
+
+ModuleService::ModuleService(ServedModule module, std::string id,
+                             const nn::ModuleServerOptions& options, const Clock& clock)
+    : module_(std::move(module)),
+      id_(std::move(id)),
+      created_(std::time(nullptr)),
+      options_(options),
+      routes_({{"GET", "/v1/models",
+                [this](const std::shared_ptr<Exchange>& e, std::uint64_t) { get_models(*e); }},
+               {"POST", "/v1/infer",
+                [this](const std::shared_ptr<Exchange>& e, std::uint64_t) { post_infer(e); },
+                /*is_open=*/false, /*takes_images=*/module_.read_image != nullptr}}),
+      latency_(server::short_times()),
+      batch_(batch_sizes()),
+      server_(module_.module, options, clock) {}
+
+void ModuleService::get_models(Exchange& exchange) const {
+  const Json model = {{"id", id_},
+                      {"object", "model"},
+                      {"created", created_},
+                      {"owned_by", "hone"},
+                      {"kind", module_.kind},
+                      {"input_shape", module_.shape.empty() ? Json() : Json(module_.shape)},
+                      {"classes", module_.classes}};
+  server::respond_json(exchange, {{"object", "list"}, {"data", Json::array({model})}});
+}
+
+void ModuleService::post_infer(const std::shared_ptr<Exchange>& exchange) {
+  auto job = std::make_shared<Job>();
+  job->exchange = exchange;
+  job->request = read_infer_request(exchange->request(), module_, id_);
+  const std::size_t count = job->request.inputs.size();
+  if (static_cast<Index>(count) > options_.max_queue) {
+    throw ApiError(400,
+                   concat(job->request.field, ": expected at most ", options_.max_queue,
+                          ", as many as may wait, got ", count),
+                   job->request.field);
+  }
+  if (server_.counters().waiting + static_cast<Index>(count) > options_.max_queue) {
+    throw refused(BatchRefusal::QueueFull);
+  }
+  job->results.resize(count);
+  job->left = count;
+  ++open_;
+  for (std::size_t i = 0; i < count; ++i) {
+    try {
+      server_.submit(std::move(job->request.inputs[i]),
+                     [this, job, i](nn::ModuleResult result, const std::exception_ptr& error) {
+                       finish(job, i, std::move(result), error);
+                     });
+    } catch (...) {
+      // The rest is not tried.
+      for (; i < count; ++i) finish(job, i, {}, std::current_exception());
+    }
+  }
+}
+
+void ModuleService::finish(const std::shared_ptr<Job>& job, std::size_t index,
+                           nn::ModuleResult result, const std::exception_ptr& error) {
+  const std::scoped_lock lock(job->mutex);
+  if (!error) {
+    latency_.observe(1e-3 * result.latency_ms);
+    batch_.observe(static_cast<double>(result.batch));
+    const double mean = mean_s_;
+    mean_s_ = mean + 0.1 * (1e-3 * result.latency_ms - mean);
+    job->results[index] = std::move(result);
+  } else if (!job->error || index < job->failed) {
+    job->error = error;
+    job->failed = index;
+  }
+  if (--job->left > 0) return;
+  writer_.post([this, job] {
+    respond(*job);
+    --open_;
+  });
+}
+
+void ModuleService::respond(Job& job) {
+  const std::scoped_lock lock(job.mutex);
+  Exchange& exchange = *job.exchange;
+  try {
+    const std::string path = concat(job.request.field, "[", job.failed, "]");
+    if (job.error) throw input_error(job.error, path);
+    Json results = Json::array();
+    for (const nn::ModuleResult& result : job.results) {
+      results.push_back(answer_json(job.request, module_, result));
+    }
+    const Json answer = {{"object", "inference"}, {"model", id_}, {"results", std::move(results)}};
+    server::respond_json(exchange, answer, job.request.ignored);
+  } catch (...) {
+    ApiError told = server::to_api_error(std::current_exception());
+    if (told.status() == 500) {
+      log_error(concat("[serve] ", exchange.request().id, ": ", told.what()));
+    }
+    if (told.retry_after_s > 0) told.retry_after_s = retry_after_s();
+    exchange.respond(told.response());
+  }
+}
+
+std::string ModuleService::trouble() const {
+  const Index stalled = stalled_s_;
+  if (stalled < kMostStalledS) return {};
+  return concat("No input has ended for ", stalled, " s.");
+}
+
+void ModuleService::tick() {
+  const BatcherCounters counters = server_.counters();
+  const Index done = counters.finished + counters.failed;
+  stalled_s_ = counters.running > 0 && done == last_done_ ? stalled_s_ + 1 : Index{0};
+  last_done_ = done;
+}
+
+int ModuleService::retry_after_s() const {
+  const double batches =
+      static_cast<double>(server_.counters().waiting) / static_cast<double>(options_.max_batch);
+  return static_cast<int>(std::clamp(std::ceil(mean_s_ * (batches + 1)), 1.0, kMostRetryS));
+}
+
+void ModuleService::write_metrics(server::MetricsText& out) const {
+  const BatcherCounters counters = server_.counters();
+  out.gauge("hone_inputs_running", "Inputs that the model works on", counters.running);
+  out.gauge("hone_inputs_waiting", "Inputs that wait for a batch", counters.waiting);
+  out.counter("hone_inputs_submitted_total", "Inputs that came", counters.submitted);
+  out.counter("hone_inputs_finished_total", "Inputs with a result", counters.finished);
+  out.counter("hone_inputs_failed_total", "Inputs that the model could not compute",
+              counters.failed);
+  out.counter("hone_inputs_refused_total", "Inputs that would have taken too long",
+              counters.refused);
+  out.counter("hone_inputs_cancelled_total", "Inputs that were cancelled", counters.cancelled);
+  latency_.write(out, "hone_input_latency_seconds", "From the input to its result");
+  batch_.write(out, "hone_input_batch_size", "Inputs that ran together, of each input");
+}
+
+}  // namespace hone::app
