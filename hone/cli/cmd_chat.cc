@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
-#include <cstdio>
+#include <csignal>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -44,6 +44,37 @@ bool answer_one(Context& context, app::Chat& chat, const std::string& message, J
   return !Interrupt::requested();
 }
 
+// Reads messages until the end of the input. On a terminal, Ctrl-C stops an answer, and ends the
+// program where no answer is written.
+void talk(Context& context, app::Chat& chat, Json& turns) {
+  const bool is_terminal = ::isatty(STDIN_FILENO) != 0;
+  if (is_terminal) {
+    log_info("end with Ctrl-D, stop an answer with Ctrl-C, start again with /clear");
+  }
+  std::string line;
+  for (;;) {
+    if (is_terminal) context.print("> ");
+    if (!std::getline(std::cin, line)) return;
+    if (line == "/clear") {
+      chat.clear();
+      continue;
+    }
+    if (line.empty()) continue;
+    const Interrupt interrupt;
+    try {
+      if (answer_one(context, chat, line, turns)) continue;
+      const int status = Interrupt::exit_status();
+      if (is_terminal && status == 128 + SIGINT) continue;
+      context.status = status;
+      return;
+    } catch (const Error& error) {
+      if (error.category() != ErrorCategory::InvalidArgument) throw;
+      log_error(error.what());
+      if (!is_terminal) context.status = 2;
+    }
+  }
+}
+
 void run_chat(Context& context, ChatCommand& command) {
   app::ChatOptions& job = command.job;
   job.engine.kv = command.runtime.kv_dtype();
@@ -53,34 +84,17 @@ void run_chat(Context& context, ChatCommand& command) {
   if (!command.tools_file.empty()) job.tools = read_json_file(command.tools_file);
   HONE_REQUIRE(!context.common.json || !command.messages.empty(), "--json",
                "Give the messages by -p, each one a turn.");
-  const Interrupt interrupt;
   app::Chat chat(job, context.executor());
   Json turns = Json::array();
-  for (const std::string& message : command.messages) {
-    if (!answer_one(context, chat, message, turns)) break;
-  }
-  const bool is_terminal = ::isatty(STDIN_FILENO) != 0;
-  if (command.messages.empty() && is_terminal) {
-    log_info("end with Ctrl-D, start again with /clear");
-  }
-  std::string line;
-  while (command.messages.empty() && !Interrupt::requested()) {
-    if (is_terminal) context.print("> ");
-    if (!std::getline(std::cin, line)) break;
-    if (line == "/clear") {
-      chat.clear();
-      continue;
+  if (!command.messages.empty()) {
+    const Interrupt interrupt;
+    for (const std::string& message : command.messages) {
+      if (!answer_one(context, chat, message, turns)) break;
     }
-    if (line.empty()) continue;
-    try {
-      if (!answer_one(context, chat, line, turns)) break;
-    } catch (const Error& error) {
-      if (error.category() != ErrorCategory::InvalidArgument) throw;
-      log_error(error.what());
-      if (!is_terminal) context.status = 2;
-    }
+    if (Interrupt::requested()) context.status = Interrupt::exit_status();
+  } else {
+    talk(context, chat, turns);
   }
-  if (interrupt.requested()) context.status = Interrupt::exit_status();
   context.finish({{"turns", turns}}, [] {});
 }
 
@@ -91,6 +105,9 @@ void add_chat(CLI::App& program, Context& context) {
   auto command = std::make_shared<ChatCommand>();
   infer::Request& request = command->job.request;
   request.max_tokens = 1024;
+  // Where the model's file says nothing: small models write nonsense at temperature 1.
+  request.sampling.temperature = 0.7F;
+  request.sampling.top_p = 0.95F;
   verb->add_option("model", command->job.model,
                    "Model folder, *.gguf (any part of a split model) or llama2.c *.bin")
       ->required();
@@ -107,12 +124,17 @@ void add_chat(CLI::App& program, Context& context) {
   verb->add_option("-n,--max-tokens", request.max_tokens, "Maximum number of tokens of an answer")
       ->check(whole_number(1))
       ->capture_default_str();
-  verb->add_option("--temp", command->job.sampling.temperature,
-                   "Temperature; 0 always selects the most likely token (default: the model's)")
+  verb->add_option(
+          "--temp", command->job.sampling.temperature,
+          "Temperature; 0 always selects the most likely token (default: the model's, or 0.7)")
       ->check(number_from(0, 5));
   verb->add_option("--top-p", command->job.sampling.top_p,
-                   "Sample from the most likely tokens with this total probability")
+                   "Sample from the most likely tokens with this total probability (default: the "
+                   "model's, or 0.95)")
       ->check(number_from(0, 1));
+  verb->add_option("--top-k", command->job.sampling.top_k,
+                   "Sample from this many most likely tokens (default: the model's, or all)")
+      ->check(whole_number(0));
   add_context_options(*verb, command->job.engine);
   add_runtime_options(*verb, command->runtime);
   add_weight_options(*verb, command->weights);

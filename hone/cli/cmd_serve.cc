@@ -160,6 +160,10 @@ void run_serve(Context& context, ServeCommand& command) {
     }
   };
   const Interrupt interrupt;
+  if (!std::filesystem::exists(job.model)) {
+    fail(ErrorCategory::NotFound, job.model.string(),
+         "a model folder, a *.gguf, a llama2.c *.bin or a TorchScript file", "nothing");
+  }
   if (app::is_vision_model(job.model) || app::is_archive(job.model)) {
     run_module(context, command);
   } else {

@@ -26,7 +26,11 @@ std::thread watcher;
 void note_signal(int signal) {
   const int error = errno;
   int none = 0;
-  first_signal.compare_exchange_strong(none, signal, std::memory_order_relaxed);
+  if (!first_signal.compare_exchange_strong(none, signal, std::memory_order_relaxed)) {
+    ::signal(signal, SIG_DFL);  // also for one of another kind than the first one
+    ::raise(signal);
+    return;
+  }
   const char byte = 1;
   [[maybe_unused]] const auto written = ::write(pipe_ends[1], &byte, 1);
   errno = error;

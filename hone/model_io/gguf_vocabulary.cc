@@ -43,7 +43,8 @@ std::optional<TokenId> read_id(const GgufFile& file, std::string_view key, std::
   // llama.cpp writes -1 for none, which older converters store as u32.
   if (!id || *id == -1 || *id == Index{0xffffffff}) return std::nullopt;
   if (*id >= 0 && *id < static_cast<Index>(tokens)) return static_cast<TokenId>(*id);
-  log_warning(concat("[", where, "] ", key, " is ", *id, ", which is no token: left out."));
+  log_warning(concat("[", where, "] ", key, " is ", *id,
+                     ", but the vocabulary has no such token; it is ignored."));
   return std::nullopt;
 }
 

@@ -25,7 +25,8 @@ bool is_loopback_address(std::string_view host) {
   return is_address && (ntohl(address.s_addr) >> 24) == 127;
 }
 
-bool is_loopback_name(std::string_view host) {
+bool is_loopback_name(std::string_view name) {
+  const std::string host = lower_case(name);
   return host == "localhost" || host == "::1" || host == "[::1]" || is_loopback_address(host);
 }
 
@@ -55,9 +56,10 @@ bool is_equal(std::string_view a, std::string_view b) {
 }
 
 std::string_view key_of(const HttpRequest& request) {
-  constexpr std::string_view kBearer = "Bearer ";
+  constexpr std::string_view kBearer = "bearer ";
   if (const auto field = request.fields.find("authorization")) {
-    if (field->starts_with(kBearer)) return field->substr(kBearer.size());
+    const std::string_view scheme = field->substr(0, kBearer.size());
+    if (lower_case(scheme) == kBearer) return field->substr(kBearer.size());
   }
   return request.fields.find("x-api-key").value_or("");
 }
@@ -67,7 +69,7 @@ std::string_view key_of(const HttpRequest& request) {
 std::vector<ApiKey> read_api_keys(const std::string& file) {
   const std::string text = read_text_file(file, kMostKeyBytes);
   std::vector<ApiKey> keys;
-  std::set<std::string> seen;
+  std::set<std::string> seen, names;
   std::size_t line = 0;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -83,12 +85,12 @@ std::vector<ApiKey> read_api_keys(const std::string& file) {
       fail_corrupt(file, concat("a key of at least 8 characters in line ", line),
                    concat(key.key.size()));
     }
-    if (!seen.insert(key.key).second) {
-      fail_corrupt(file, concat("Line ", line, " repeats a key."));
+    if (!seen.insert(key.key).second || !names.insert(key.name).second) {
+      fail_corrupt(file, concat("Line ", line, " repeats a key or a name."));
     }
     keys.push_back(std::move(key));
   }
-  if (keys.empty()) fail_corrupt(file, "There is no key.");
+  if (keys.empty()) fail_corrupt(file, "The file has no key.");
   return keys;
 }
 
@@ -100,6 +102,10 @@ Access::Access(const ServerOptions& options)
                concat("Other machines reach ", options.listener.host,
                       ": give clients keys (--api-key-file), or allow everybody "
                       "(--allow-anonymous)."));
+  for (const std::string& origin : origins_) {
+    HONE_CHECK(origin == "*" || origin.find("://") != std::string::npos, "--cors-origin",
+               "* or an origin such as https://example.org", origin);
+  }
   std::random_device device;
   for (const ApiKey& key : options.keys) {
     // Salts are random, so that nobody can guess another one's cached prefixes.

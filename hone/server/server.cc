@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -55,11 +56,11 @@ std::string_view rejection(int status) {
 // JSON, an image, or nothing: a browser sends a form without asking first.
 void check_type(const Route& route, const HttpRequest& request) {
   if (route.method != "POST") return;
-  const std::string_view type = request.fields.find("content-type").value_or("");
-  if (type.starts_with("application/json")) return;
+  const std::string type = media_type(request);
+  if (type == "application/json") return;
   if (route.takes_images && type.starts_with("image/")) return;
   throw ApiError(415, concat("The header Content-Type must be application/json",
-                             route.takes_images ? ", or image/png and the like" : "", "."));
+                             route.takes_images ? ", or that of an image" : "", "."));
 }
 
 }  // namespace
@@ -74,7 +75,8 @@ struct Server::State {
             [this](const HttpRequest& request, int status) {
               metrics.note_answer(counted_path(request.path), counted_method(request.method),
                                   status);
-            }) {}
+            },
+            [this](const HttpRequest& head) { return refuse_head(head); }) {}
 
   std::string_view counted_path(std::string_view path) const;
   void handle(const std::shared_ptr<Exchange>& exchange);
@@ -82,6 +84,9 @@ struct Server::State {
   const Route* find_route(const HttpRequest& request) const;
   [[noreturn]] void fail_without_route(const HttpRequest& request) const;
   std::string trouble() const;
+  bool is_idle() const { return reading == 0 && service.is_idle(); }
+  std::optional<HttpResponse> refuse_head(const HttpRequest& head);
+  HttpResponse refusal(const std::string& id, const std::exception_ptr& error);
   void respond_health(Exchange& exchange) const;
   void respond_metrics(Exchange& exchange) const;
   void refuse(Exchange& exchange, const std::exception_ptr& error);
@@ -92,6 +97,7 @@ struct Server::State {
   Service& service;
   HttpMetrics metrics;
   std::atomic<bool> is_ready{false};
+  std::atomic<Index> reading{0};  // requests that readers have, or are about to get
   std::mutex tick_mutex;
   std::condition_variable ticked;
   bool is_ending = false;
@@ -105,7 +111,7 @@ struct Server::State {
 std::string_view Server::State::counted_path(std::string_view path) const {
   if (is_health(path) || path == "/livez" || path == kMetrics) return path;
   for (const Route& route : service.routes()) {
-    if (route.path == path) return route.path;
+    if (route.has(path)) return route.path;
   }
   return "other";
 }
@@ -136,31 +142,52 @@ void Server::State::respond_metrics(Exchange& exchange) const {
 const Route* Server::State::find_route(const HttpRequest& request) const {
   const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
   const auto found = std::ranges::find_if(service.routes(), [&](const Route& route) {
-    return route.path == request.path && route.method == method;
+    return route.has(request.path) && route.method == method;
   });
   return found == service.routes().end() ? nullptr : &*found;
 }
 
 void Server::State::fail_without_route(const HttpRequest& request) const {
-  const auto other = std::ranges::find(service.routes(), request.path, &Route::path);
-  if (other == service.routes().end()) {
+  const auto other = std::ranges::find_if(
+      service.routes(), [&](const Route& route) { return route.has(request.path); });
+  const bool is_own =
+      is_health(request.path) || request.path == "/livez" || request.path == kMetrics;
+  if (other == service.routes().end() && !is_own) {
     throw ApiError(404, "There is no such path.", {}, "unknown_path");
   }
-  throw ApiError(405, concat("This path takes ", other->method, " only."), {}, "method");
+  const std::string_view method = is_own ? "GET" : other->method;
+  ApiError error(405, concat("This path takes ", method, " only."), {}, "method");
+  error.allow = method;
+  throw error;
 }
 
-void Server::State::refuse(Exchange& exchange, const std::exception_ptr& error) {
+HttpResponse Server::State::refusal(const std::string& id, const std::exception_ptr& error) {
   ApiError told = to_api_error(error);
   if (told.status() == 500) {
     try {
       std::rethrow_exception(error);
     } catch (const std::exception& cause) {
-      log_error(concat("[serve] ", exchange.request().id, ": ", cause.what()));
+      log_error(concat("[serve] ", id, ": ", cause.what()));
     }
   }
   if (told.retry_after_s > 0) told.retry_after_s = service.retry_after_s();
   metrics.note_rejected(rejection(told.status()));
-  exchange.respond(told.response());
+  return told.response();
+}
+
+void Server::State::refuse(Exchange& exchange, const std::exception_ptr& error) {
+  exchange.respond(refusal(exchange.request().id, error));
+}
+
+// A stranger's large body is not read.
+std::optional<HttpResponse> Server::State::refuse_head(const HttpRequest& head) {
+  try {
+    const Route* const route = find_route(head);
+    if (route == nullptr || !route->is_open) access.check(head);
+    return std::nullopt;
+  } catch (...) {
+    return refusal(head.id, std::current_exception());
+  }
 }
 
 // On the thread of the listener: looks at the head, and leaves the rest to the readers.
@@ -184,7 +211,11 @@ void Server::State::handle(const std::shared_ptr<Exchange>& exchange) {
       error.retry_after_s = 1;
       throw error;
     }
-    readers.post([this, route, exchange, salt] { answer(*route, exchange, salt); });
+    ++reading;
+    readers.post([this, route, exchange, salt] {
+      answer(*route, exchange, salt);
+      --reading;
+    });
   } catch (...) {
     refuse(*exchange, std::current_exception());
   }
@@ -227,9 +258,10 @@ void Server::stop() {
   if (!state.ticker.joinable()) return;
   state.is_ready = false;
   state.listener.drain();
+  state.service.hurry();
   const auto wait_for_end = [&](double seconds) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-    while (!state.service.is_idle() && std::chrono::steady_clock::now() < deadline) {
+    while (!state.is_idle() && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   };

@@ -18,10 +18,17 @@ namespace hone::server {
 using Handler = std::function<void(const std::shared_ptr<Exchange>& exchange, std::uint64_t salt)>;
 
 struct Route {
-  std::string_view method, path;  // of static storage duration
+  // Both have static storage duration. A path that ends with "/" has all paths that begin so, but
+  // for "/" itself.
+  std::string_view method, path;
   Handler handle;
   bool is_open = false;       // needs no key, and answers at once
   bool takes_images = false;  // a body of type image/*, besides JSON
+
+  bool has(std::string_view asked) const {
+    const bool is_folder = path.size() > 1 && path.ends_with('/');
+    return asked == path || (is_folder && asked.starts_with(path));
+  }
 };
 
 // What a server serves: the routes of a kind of model, and how it is.
@@ -38,6 +45,8 @@ class Service {
   virtual void write_metrics(MetricsText& out) const = 0;
   // Called once a second.
   virtual void tick() = 0;
+  // The server is about to end: nothing that comes later can share work with what is there.
+  virtual void hurry() {}
   // Whether all that was accepted has been answered.
   virtual bool is_idle() const = 0;
   // Answers what has not been answered soon, as it is.

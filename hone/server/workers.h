@@ -14,10 +14,12 @@ namespace hone::server {
 class Workers {
  public:
   explicit Workers(int threads);
-  ~Workers();  // runs what waits
+  ~Workers();  // end()
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
   void post(std::function<void()> job);
+  // Runs what waits, and ends the threads. What is posted later never runs.
+  void end();
 
  private:
   void run();

@@ -248,7 +248,11 @@ TEST_F(ListenerTest, drains) {
   const int old_port = port();
   listener_->drain();
   EXPECT_TRUE(idle.is_closed_by_server());
-  EXPECT_TRUE(eventually([&] { return !RawClient(old_port).is_open(); }));
+  RawClient late(old_port);
+  const HttpAnswer last = late.get("/");
+  EXPECT_EQ(last.status, 200) << "one request more";
+  EXPECT_EQ(last.fields.at("connection"), "close");
+  EXPECT_TRUE(late.is_closed_by_server());
   {
     const std::scoped_lock lock(mutex_);
     waiting_[0]->respond({.body = "done"});

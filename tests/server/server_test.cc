@@ -108,6 +108,7 @@ TEST_F(ServerTest, names_the_field_that_is_wrong) {
       {{{"prompt", "a"}, {"stop", 3}}, "stop"},
       {{{"prompt", "a"}, {"logit_bias", {{"x", 1}}}}, "logit_bias"},
       {{{"prompt", "a"}, {"suffix", "b"}}, "suffix"},
+      {{{"prompt", "a"}, {"guided_json", {{"type", "object"}}}}, "guided_json"},
       {{{"prompt", "a"}, {"response_format", {{"type", "xml"}}}}, "response_format.type"}};
   for (const auto& [body, param] : wrong) {
     const auto [status, error] = refusal(body);
@@ -119,6 +120,13 @@ TEST_F(ServerTest, names_the_field_that_is_wrong) {
       refusal({{"messages", {{{"role", "king"}, {"content", "x"}}}}}, "/v1/chat/completions");
   EXPECT_EQ(status, 400);
   EXPECT_EQ(error["param"], "messages[0].role");
+  const Json silent = refusal({{"messages", {{{"role", "user"}}}}}, "/v1/chat/completions").second;
+  EXPECT_EQ(silent["param"], "messages[0].content");
+  const Json audio = refusal({{"messages", {{{"role", "user"}, {"content", "x"}}}},
+                              {"modalities", {"text", "audio"}}},
+                             "/v1/chat/completions")
+                         .second;
+  EXPECT_EQ(audio["param"], "modalities");
   std::string text;
   for (int i = 0; i < 2000; ++i) text += "word ";
   const Json full = refusal({{"prompt", text}}).second;
@@ -134,7 +142,13 @@ TEST_F(ServerTest, refuses_bodies_paths_and_methods) {
   EXPECT_EQ(client.post("/v1/completions", "[]").status, 400);
   EXPECT_EQ(client.post("/v1/completions", std::string(100, '[')).status, 400);
   EXPECT_EQ(client.post("/v1/nothing", "{}").status, 404);
-  EXPECT_EQ(client.get("/v1/completions").status, 405);
+  const HttpAnswer wrong = client.get("/v1/completions");
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(wrong.fields.at("allow"), "POST");
+  EXPECT_EQ(client.get("/v1/models/stories").json()["id"], "stories");
+  EXPECT_EQ(client.get("/v1/models/other").json()["error"]["code"], "model_not_found");
+  EXPECT_EQ(client.post_json("/v1/completions", {{"prompt", "a"}, {"max_tokens", 100000}}).status,
+            200);
   EXPECT_EQ(client.post_json("/v1/completions", {{"prompt", "a"}, {"model", "other"}}).status, 404);
   client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}");
   EXPECT_EQ(client.read().status, 415);
@@ -148,6 +162,23 @@ TEST_F(ServerTest, names_fields_that_it_ignores) {
   body["frobnicate"] = 1;
   body["user"] = "me";
   EXPECT_EQ(client.post_json("/v1/completions", body).fields.at("x-hone-ignored"), "frobnicate");
+  const auto ignored = [&](const char* path, const char* text) {
+    const HttpAnswer answer = client.post(path, text);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.fields.contains("x-hone-ignored") ? answer.fields.at("x-hone-ignored") : "";
+  };
+  EXPECT_EQ(ignored("/v1/responses",
+                    R"({"input": "a", "max_output_tokens": 1, "tools": [{"type": "web_search"}]})"),
+            "tools[0]");
+  EXPECT_EQ(ignored("/v1/responses", R"({"input": "a", "max_output_tokens": 1, "store": true})"),
+            "store");
+  EXPECT_EQ(ignored("/v1/responses", R"({"input": "a", "max_output_tokens": 1, "store": false})"),
+            "");
+  EXPECT_EQ(ignored("/v1/messages",
+                    R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1,
+                        "thinking": {"type": "enabled", "budget_tokens": 1024},
+                        "tools": [{"type": "bash_20250124", "name": "bash"}]})"),
+            "thinking, tools[0]");
 }
 
 TEST_F(ServerTest, scores_the_prompt_that_it_echoes) {
@@ -189,6 +220,28 @@ TEST_F(ServerTest, embeds_texts_as_numbers_and_base64) {
   body["encoding_format"] = "base64";
   const std::string text = client.post_json("/v1/embeddings", body).json()["data"][0]["embedding"];
   EXPECT_EQ(text.size(), (vector.size() * 4 + 2) / 3 * 4);
+  std::vector<std::string> many(100, "Once");
+  many[99] = "Upon";
+  const Json all = client.post_json("/v1/embeddings", {{"input", many}}).json()["data"];
+  ASSERT_EQ(all.size(), 100U);
+  EXPECT_EQ(all[0]["embedding"], all[98]["embedding"]);
+  EXPECT_NE(all[0]["embedding"], all[99]["embedding"]);
+  EXPECT_EQ(all[99]["index"], 99);
+}
+
+TEST_F(ServerTest, embeds_between_the_steps_of_running_texts) {
+  open();
+  if (!server_) return;
+  Json text = greedy(200);
+  text["ignore_eos"] = true;
+  RawClient writer(port()), client(port());
+  writer.send(RawClient::post_text("/v1/completions", text.dump()));
+  ASSERT_TRUE(eventually([&] { return engine_->stats().running == 1; }));
+  const Index before = engine_->stats().steps;
+  const Json input = std::vector<std::string>(40, "Once upon a time there was a cat");
+  EXPECT_EQ(client.post_json("/v1/embeddings", {{"input", input}}).status, 200);
+  EXPECT_GE(engine_->stats().steps, before + 40) << "a step for each input";
+  EXPECT_EQ(writer.read().status, 200);
 }
 
 TEST_F(ServerTest, speaks_the_messages_api) {
@@ -207,6 +260,15 @@ TEST_F(ServerTest, speaks_the_messages_api) {
   const std::string prompt = "system: Be brief.\nuser: Hello\nassistant:";
   const Json count = client.post_json("/v1/messages/count_tokens", body).json();
   EXPECT_EQ(count["input_tokens"], engine_->tokenizer().encode(prompt).size());
+  Json structured = body;
+  structured["output_config"] = Json::parse(R"({"format": {"type": "json_schema", "schema":
+      {"type": "object", "properties": {"age": {"type": "integer", "minimum": 10, "maximum": 99}},
+       "required": ["age"]}}})");
+  structured["max_tokens"] = 60;
+  const Json answer = client.post_json("/v1/messages", structured).json();
+  const Json value = Json::parse(answer["content"][0]["text"].get<std::string>());
+  EXPECT_GE(value["age"], 10);
+  EXPECT_LE(value["age"], 99);
   body["stream"] = true;
   const std::string stream = client.post_json("/v1/messages", body).body;
   std::string text;
@@ -365,8 +427,15 @@ TEST_F(ServerTest, lets_running_texts_end_before_it_ends) {
   body["ignore_eos"] = true;
   client.send(RawClient::post_text("/v1/completions", body.dump()));
   ASSERT_TRUE(eventually([&] { return engine_->stats().running == 1; }));
-  server_->stop();
+  const int number = port();
+  std::thread stopper([this] { server_->stop(); });
+  EXPECT_TRUE(eventually([&] { return RawClient(number).get("/readyz").status == 503; }));
+  EXPECT_EQ(RawClient(number).get("/livez").status, 200) << "it lives until it has ended";
+  const HttpAnswer late = RawClient(number).post_json("/v1/completions", greedy(1));
+  EXPECT_EQ(late.status, 503);
+  EXPECT_TRUE(late.fields.contains("retry-after"));
   EXPECT_EQ(client.read().json()["usage"]["completion_tokens"], 200);
+  stopper.join();
 }
 
 TEST(ApiKeys, are_read_line_by_line) {
@@ -383,6 +452,8 @@ TEST(ApiKeys, are_read_line_by_line) {
   EXPECT_EQ(keys[1].key, "only-a-key");
   EXPECT_THAT(test::error_of([&] { read("short\n"); }), HasSubstr("line 1"));
   EXPECT_THAT(test::error_of([&] { read("same-key-1\nsame-key-1\n"); }), HasSubstr("repeats"));
+  EXPECT_THAT(test::error_of([&] { read("ann:key-number-1\nann:key-number-2\n"); }),
+              HasSubstr("repeats"));
   EXPECT_THAT(test::error_of([&] { read("# none\n"); }), HasSubstr("no key"));
 }
 
@@ -428,6 +499,7 @@ TEST(Server, serves_the_routes_of_a_service) {
   EXPECT_EQ(client.post("/echo", "{}").status, 401);
   const std::string key = "X-Api-Key: secret-of-ann\r\n";
   EXPECT_EQ(client.post("/echo", "{}", key).body, "{}");
+  EXPECT_EQ(client.post("/echo", "{}", "Authorization: bearer secret-of-ann\r\n").status, 200);
   const HttpAnswer busy = client.post("/echo", "busy", key);
   EXPECT_EQ(busy.status, 429);
   EXPECT_EQ(busy.fields.at("retry-after"), "7") << "as the service says";
@@ -447,9 +519,59 @@ TEST(Server, serves_the_routes_of_a_service) {
   server.stop();
 }
 
+// Its head alone gets the answer, which arrives although the body is still being sent.
+TEST(Server, does_not_read_a_large_body_of_a_stranger) {
+  Echo echo;
+  ServerOptions options;
+  options.listener.port = 0;
+  options.keys = {{"ann", "secret-of-ann"}};
+  Server server(options, echo);
+  server.start();
+  const std::string head =
+      "POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  RawClient stranger(server.port());
+  stranger.send(head + "Content-Length: 1000000\r\n\r\n");
+  EXPECT_EQ(stranger.read().status, 401);
+  stranger.send(std::string(1000000, 'x'));
+  EXPECT_TRUE(stranger.is_closed_by_server());
+  RawClient chunked(server.port());
+  chunked.send(head + "Transfer-Encoding: chunked\r\n\r\n");
+  EXPECT_EQ(chunked.read().status, 401);
+  RawClient known(server.port());
+  known.send(head + "X-Api-Key: secret-of-ann\r\nContent-Length: 100000\r\n\r\n" +
+             std::string(100000, 'x'));
+  EXPECT_EQ(known.read().body.size(), 100000U);
+  RawClient large(server.port());
+  large.send(head + "X-Api-Key: secret-of-ann\r\nContent-Length: 9000000\r\n\r\n" +
+             std::string(9000000, 'x'));
+  EXPECT_EQ(large.read().status, 413) << "also after the client has sent all of it";
+  server.stop();
+}
+
+// Other encodings would hide where a body ends.
+TEST(Server, knows_no_transfer_encoding_but_chunked) {
+  Echo echo;
+  ServerOptions options;
+  options.listener.port = 0;
+  Server server(options, echo);
+  server.start();
+  for (const char* coding : {"xchunked", "gzip, chunked", "identity", "chunked, chunked"}) {
+    RawClient client(server.port());
+    client.send(std::string("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                            "application/json\r\nTransfer-Encoding: ") +
+                coding + "\r\n\r\nGET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_GE(client.read().status, 400) << coding;
+    EXPECT_TRUE(client.is_closed_by_server()) << coding;
+  }
+  server.stop();
+}
+
 TEST(Server, needs_keys_where_other_machines_reach_it) {
   Echo echo;
   ServerOptions options;
+  options.cors_origins = {"example"};
+  EXPECT_THAT(test::error_of([&] { Server(options, echo); }), HasSubstr("--cors-origin"));
+  options.cors_origins = {};
   options.listener.host = "0.0.0.0";
   EXPECT_THAT(test::error_of([&] { Server(options, echo); }), HasSubstr("--api-key-file"));
 }

@@ -51,6 +51,7 @@ class StoriesServer : public testing::Test {
   void TearDown() override {
     if (server_) server_->stop();
     loop_ = {};
+    if (service_) service_->finish();
   }
   int port() const { return server_->port(); }
   static bool eventually(const std::function<bool()>& holds) {

@@ -273,6 +273,40 @@ TEST_F(ToolsTest, several_calls_follow_each_other) {
   }
 }
 
+// The prompt shows all tools, but only those of the choice can be called.
+TEST_F(ToolsTest, a_choice_among_several_tools_calls_one_of_these) {
+  open_with("<tool_call>");
+  if (!server_) return;
+  for (const Api api : {Api::Chat, Api::Responses}) {
+    Json body = request_for(api, all_tools(api), "any", kEnough);
+    Json tools = Json::array();
+    for (const char* name : {"pick", "code"}) tools.push_back(choice_of(api, name));
+    const Json allowed = {{"mode", "required"}, {"tools", tools}};
+    body["tool_choice"] = {{"type", "allowed_tools"}};
+    if (api == Api::Chat) {
+      body["tool_choice"]["allowed_tools"] = allowed;
+    } else {
+      body["tool_choice"].update(allowed);
+    }
+    for (int seed = 0; seed < 6; ++seed) {
+      body["seed"] = seed;
+      body["temperature"] = 2;
+      const Answered answer = both(api, body);
+      ASSERT_EQ(answer.calls.size(), 1U) << answer.shown();
+      EXPECT_THAT(answer.calls[0].name, testing::AnyOf("pick", "code")) << answer.shown();
+      EXPECT_TRUE(satisfies(answer.calls[0])) << answer.shown();
+    }
+    RawClient client(port());
+    Json& list = api == Api::Chat ? body["tool_choice"]["allowed_tools"] : body["tool_choice"];
+    list["tools"] = Json::array();
+    EXPECT_EQ(client.post_json(route_of(api), body).status, 400) << "none is allowed";
+    list["tools"] = Json::array({choice_of(api, "nobody")});
+    EXPECT_THAT(client.post_json(route_of(api), body).body, HasSubstr("nobody"));
+    list["mode"] = "maybe";
+    EXPECT_THAT(client.post_json(route_of(api), body).body, HasSubstr("mode"));
+  }
+}
+
 TEST_F(ToolsTest, calls_have_ids_of_nine_letters_and_digits) {
   open_with("<tool_call>");
   if (!server_) return;

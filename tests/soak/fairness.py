@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import pathlib
+import random
 import statistics
 import subprocess
 import tempfile
@@ -55,31 +56,32 @@ def quantile(values, q):
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))]
 
 
-async def shorts(port, count, words):
-    """Times to the first token of short requests, one after the other."""
+async def shorts(port, count, draw):
+    """Times to the first token of requests of 20 tokens, one after the other."""
     out = []
-    for i in range(count):
-        _, first = await stream(port, "key-of-ann", f"Number {i} {time.monotonic_ns()} {words}", 4)
+    for _ in range(count):
+        ids = [draw.randrange(1000, 2000) for _ in range(20)]
+        _, first = await stream(port, "key-of-ann", ids, 4)
         out.append(first)
         await asyncio.sleep(0.2)
     return out
 
 
 async def measure(port, options):
-    words = "is a short question with about twenty tokens in it"
+    draw = random.Random(1)
     times = [[] for _ in range(options.streams)]
     streams = [asyncio.create_task(stream(port, "key-of-ann", f"Story {i}:", 4000, times[i]))
                for i in range(options.streams)]
     await asyncio.sleep(3)
     begin = time.monotonic()
-    alone = await shorts(port, 10, words)
+    alone = await shorts(port, 10, draw)
     middle = time.monotonic()
     long = asyncio.create_task(
         stream(port, "key-of-bob", PLAY * (options.prompt // 11), 4))
     await asyncio.sleep(0.5)
     beside = []
     while not long.done() and len(beside) < 40:
-        beside += await shorts(port, 1, words)
+        beside += await shorts(port, 1, draw)
     end = time.monotonic()
     read_s = round(long.result()[1], 1) if long.done() else None
     long.cancel()

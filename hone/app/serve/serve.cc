@@ -34,10 +34,13 @@ void serve(const ServeOptions& options, Executor& executor) {
       .created = std::time(nullptr)};
   const Clock& clock = engine_options.clock != nullptr ? *engine_options.clock : steady_clock();
   service.emplace(model, clock);
-  const std::jthread loop([&engine](std::stop_token stop) { engine->run(std::move(stop)); });
-  run_server(
-      options, *service,
-      {{"context", engine->info().context}, {"chat_template", model.chat_template != nullptr}});
+  {
+    const std::jthread loop([&engine](std::stop_token stop) { engine->run(std::move(stop)); });
+    run_server(
+        options, *service,
+        {{"context", engine->info().context}, {"chat_template", model.chat_template != nullptr}});
+  }
+  service->finish();
 }
 
 }  // namespace hone::app

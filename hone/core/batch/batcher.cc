@@ -76,24 +76,41 @@ std::int64_t Batcher::work_ahead(TimeNs now) const {
   return work;
 }
 
-void Batcher::cancel(RequestId id) {
+bool Batcher::cancel(RequestId id) {
   for (auto& [shape, group] : groups_) {
     const auto removed =
         std::erase_if(group.waiting, [id](const Waiting& waiting) { return waiting.id == id; });
-    counters_.waiting -= static_cast<Index>(removed);
-    counters_.cancelled += static_cast<Index>(removed);
-    if (removed > 0 && group.waiting.empty()) group.is_on_trial = false;
+    if (removed == 0) continue;
+    --counters_.waiting;
+    ++counters_.cancelled;
+    if (group.waiting.empty()) group.is_on_trial = false;
+    return true;
   }
+  return false;
 }
 
-// When the group's next batch should leave if the function is idle then.
+std::vector<RequestId> Batcher::cancel_waiting() {
+  std::vector<RequestId> ids;
+  for (auto& [shape, group] : groups_) {
+    for (const Waiting& waiting : group.waiting) ids.push_back(waiting.id);
+    group.waiting.clear();
+    group.is_on_trial = false;
+  }
+  counters_.waiting -= std::ssize(ids);
+  counters_.cancelled += std::ssize(ids);
+  return ids;
+}
+
+// When the group's next batch should leave if the function is idle then. The limit leaves half of
+// its slack to callers that come late.
 TimeNs Batcher::leave_time(const Group& group) const {
   const TimeNs oldest = group.waiting.front().arrived;
   const Index rows = std::ssize(group.waiting);
   if (rows >= options_.max_batch || is_full()) return oldest;
   const TimeNs waited = oldest + options_.max_wait_ns;
   if (!has_limit()) return waited;
-  return std::min(waited, oldest + options_.latency_limit_ns - service_ns(group, rows));
+  const std::int64_t slack = options_.latency_limit_ns - service_ns(group, rows);
+  return std::min(waited, oldest + std::max<std::int64_t>(0, slack) / 2);
 }
 
 void Batcher::refuse_late(Group& group, TimeNs now) {

@@ -63,8 +63,10 @@ class Batcher {
   std::optional<BatchRefusal> submit(RequestId id, std::uint64_t shape, TimeNs now);
   // From now on, batches start whenever the function is idle.
   void stop_waiting() { options_.max_wait_ns = 0; }
-  // Removes a waiting request. A running one is left alone. Unknown ids are ignored.
-  void cancel(RequestId id);
+  // Removes a waiting request, and returns whether there was one. A running one is left alone.
+  bool cancel(RequestId id);
+  // Removes all waiting requests, and returns them.
+  std::vector<RequestId> cancel_waiting();
   // Returns the batch to run now, if there is one. The latency limit of its oldest request bounds
   // the number of rows. A request that could not meet the limit alone is refused.
   std::optional<Batch> next(TimeNs now);

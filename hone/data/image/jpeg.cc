@@ -18,7 +18,7 @@ namespace {
 // No Huffman code is shorter than a bit, and the largest component has one for each 64 pixels.
 constexpr Index kPixelsPerByte = 512;
 // Progressive files of a few bytes a scan would take very long.
-constexpr int kMaxScans = 500;
+constexpr int kMaxScans = 100;
 
 // Warnings after which all pixels are still those that were encoded.
 constexpr std::array<int, 4> kHarmlessWarnings = {JWRN_EXTRANEOUS_DATA, JWRN_ADOBE_XFORM,

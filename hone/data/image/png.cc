@@ -54,6 +54,8 @@ Reader::Reader(std::span<const std::byte> file) : rest(file) {
     png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &calls, take_error, ignore_warning);
     if (png == nullptr) return;
     info = png_create_info_struct(png);
+    // Texts and profiles, which may unpack to very much, are not read.
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
     png_set_read_fn(png, &rest, read_bytes);
   });
   if (info == nullptr)

@@ -44,7 +44,7 @@ class ScriptBuilder {
   }
 
   std::vector<ScriptNode> build(const OutputFormat& format) {
-    HONE_REQUIRE(!format.choices.empty(), "output format", "There is no choice.");
+    HONE_REQUIRE(!format.choices.empty(), "output format", "The list of choices is empty.");
     const Nodes before = append(format.before, {0});
     Nodes firsts, ends;
     for (const std::vector<OutputPart>& choice : format.choices) {

@@ -57,6 +57,8 @@ kernels::RopePairs pairs_of(const model_io::RopeSpec& rope) {
                                                           : kernels::RopePairs::Adjacent;
 }
 
+constexpr Index kAddedRows = 16;  // to the residual stream, by one worker at a time
+
 void add_to(float* to, std::span<const float> values) {
   for (std::size_t i = 0; i < values.size(); ++i) to[i] += values[i];
 }
@@ -318,7 +320,11 @@ void ModelRunner::add_product(Index product, const float* x, Index rows, const F
   project(product, x, rows, factor, {&output, 1});
   if (direct) return;
   normalize(branch_.as<float>(), norm, rows, branch_.as<float>());
-  add_to(hidden, {branch_.as<float>(), static_cast<std::size_t>(rows * width)});
+  const auto add_rows = [&](Index begin, Index end, int) {
+    add_to(hidden + begin * width,
+           {branch_.as<float>() + begin * width, static_cast<std::size_t>((end - begin) * width)});
+  };
+  executor_.parallel_for(rows, kAddedRows, add_rows);
 }
 
 // Memory for the queries of a layer, which no straggler is reading.

@@ -293,6 +293,8 @@ void Scheduler::audit() const {
   std::vector<std::vector<Index>> counts(static_cast<std::size_t>(pool_.groups()));
   cache_.count_references(counts);
   for (const auto& [id, active] : active_) {
+    HONE_REQUIRE(active.state != State::Waiting || active.table.length() == 0, "audit",
+                 "A sequence that waits holds blocks.");
     for (Index g = 0; g < pool_.groups(); ++g) {
       std::vector<Index>& held = counts[static_cast<std::size_t>(g)];
       for (const BlockId block : active.table.blocks(g)) {

@@ -173,7 +173,7 @@ class Scheduler {
   const BlockPool& pool() const { return pool_; }
   const PrefixCache& prefix_cache() const { return cache_; }
   // Checks that the references of all tables and of the prefix cache, and free blocks, add up to
-  // the pool. Throws Error{Internal} if not.
+  // the pool, and that no sequence that waits holds blocks. Throws Error{Internal} if not.
   void audit() const;
 
  private:

@@ -32,6 +32,7 @@ HWY_EXPORT(store_tile);
 constexpr Index kTileRows = 128;  // query heads per tile: 32 KiB of queries at head_dim 64
 constexpr Index kFewTokens = 8;   // of a tile that may be divided into segments
 constexpr Index kItemsPerWorker = 4;
+constexpr Index kUnevenPart = 8;  // of the even work of a worker, which segments may cost
 
 void check(const AttentionArgs& args) {
   const KvLayout& layout = args.layout;
@@ -57,6 +58,10 @@ void check(const AttentionArgs& args) {
   }
 }
 
+Index work_of(const AttentionTile& tile) {
+  return tile.rows() * (tile.limit(tile.rows() - 1) - tile.start(0));
+}
+
 // The tiles of all sequences. Those that read most come first, so that no worker begins one at the
 // end.
 std::vector<AttentionTile> tiles_of(const AttentionArgs& args) {
@@ -77,10 +82,22 @@ std::vector<AttentionTile> tiles_of(const AttentionArgs& args) {
     }
     row += sequence.rows;
   }
-  std::ranges::stable_sort(tiles, std::greater(), [](const AttentionTile& tile) {
-    return tile.rows() * (tile.limit(tile.rows() - 1) - tile.start(0));
-  });
+  std::ranges::stable_sort(tiles, std::greater(), work_of);
   return tiles;
+}
+
+// Whether workers would wait for each other if each took the next tile: there are few tiles, or a
+// long text is among short ones.
+bool are_uneven(const std::vector<AttentionTile>& tiles, Index workers) {
+  if (std::ssize(tiles) < kItemsPerWorker * workers) return true;
+  std::vector<Index> taken(static_cast<std::size_t>(workers));
+  Index all = 0;
+  for (const AttentionTile& tile : tiles) {
+    *std::ranges::min_element(taken) += work_of(tile);
+    all += work_of(tile);
+  }
+  const Index even = ceil_div(all, workers);
+  return std::ranges::max(taken) > even + even / kUnevenPart;
 }
 
 // What the chunks of a region read and where they commit. Stragglers share it, so that it outlives
@@ -218,7 +235,7 @@ PublishTicket attention(const AttentionArgs& args, Executor& executor) {
   if (plan->tiles.empty()) return {};
   const bool has_few = std::ranges::all_of(
       plan->tiles, [](const AttentionTile& tile) { return tile.tokens <= kFewTokens; });
-  if (has_few && std::ssize(plan->tiles) < kItemsPerWorker * executor.workers()) {
+  if (has_few && are_uneven(plan->tiles, executor.workers())) {
     return attend_segments(plan, executor);
   }
   return attend_tiles(plan, executor);

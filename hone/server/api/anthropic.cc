@@ -85,14 +85,10 @@ void convert_message(Fields& message, Json& out) {
 }
 
 void read_message_tools(Fields& fields, ChatRequest& chat) {
-  if (const Json* tools = fields.find("tools")) {
-    if (!tools->is_array()) fields.fail("tools", "an array");
-    for (std::size_t i = 0; i < tools->size(); ++i) {
-      Fields tool((*tools)[i], concat("tools[", i, "]"));
-      if (!tool.has("input_schema")) continue;  // a tool of the vendor's own servers
-      add_tool(chat, tool, "input_schema", tool.boolean("strict").value_or(false));
-    }
-  }
+  read_tools(fields, [&chat](Fields& tool) {
+    if (!tool.has("input_schema")) return ignore_tool(chat, tool);
+    add_tool(chat, tool, "input_schema", tool.boolean("strict").value_or(false));
+  });
   const Json* choice = fields.find("tool_choice");
   if (choice == nullptr) return;
   Fields named(*choice, "tool_choice");
@@ -103,10 +99,26 @@ void read_message_tools(Fields& fields, ChatRequest& chat) {
   } else if (type == "any") {
     chat.choice = ChatRequest::ToolChoice::Required;
   } else if (type == "tool") {
-    require_tool(chat, named.required_string("name"), "tool_choice");
+    chat.choice = ChatRequest::ToolChoice::Required;
+    allow_tool(chat, named.required_string("name"), "tool_choice");
   } else if (type != "auto") {
     named.fail("type", "auto, any, tool or none");
   }
+}
+
+// The schema of output_config.format.
+void read_output_format(Fields& fields, ChatRequest& chat) {
+  const Json* config = fields.find("output_config");
+  if (config == nullptr) return;
+  Fields inner(*config, "output_config");
+  const Json* format = inner.find("format");
+  if (format == nullptr) return;
+  Fields described(*format, "output_config.format");
+  if (described.required_string("type") != "json_schema") described.fail("type", "json_schema");
+  const Json* schema = described.find("schema");
+  if (schema == nullptr) described.fail("schema", "a JSON schema");
+  chat.schema = schema->dump();
+  chat.schema_label = described.path_of("schema");
 }
 
 ChatRequest read_messages_chat(Fields& fields) {
@@ -127,6 +139,7 @@ ChatRequest read_messages_chat(Fields& fields) {
   }
   if (out.messages.empty()) fields.fail("messages", "a message with text");
   read_message_tools(fields, chat);
+  read_output_format(fields, chat);
   return chat;
 }
 
@@ -145,9 +158,8 @@ void post_messages(TextService& service, const std::shared_ptr<Exchange>& exchan
   const ChatPlan plan = plan_chat(service, read_messages_chat(fields), request, "messages");
   set_length(service, fields.integer("max_tokens", 1, Index{1} << 30), request);
   const bool streams = fields.boolean("stream").value_or(false);
-  for (const char* name : {"metadata", "service_tier", "thinking", "context_management"}) {
-    fields.accept(name);
-  }
+  for (const char* name : {"metadata", "service_tier", "context_management"}) fields.accept(name);
+  if (!service.style().think_begin.empty()) fields.accept("thinking");
   AnthropicOptions options{.streams = streams,
                            .prompt_tokens = std::ssize(request.tokens),
                            .stops = request.stop,

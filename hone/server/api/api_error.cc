@@ -19,7 +19,8 @@ std::string sentence_of(std::string_view what) {
 }
 
 ApiError from_refusal(const infer::RefusedError& error) {
-  const std::string message = sentence_of(error.what());
+  const std::string_view what = error.what();
+  const std::string message(what.substr(what.starts_with('[') ? what.find("] ") + 2 : 0));
   switch (error.refusal()) {
     case infer::Refusal::QueueFull: {
       ApiError out(429, message, {}, "queue_full");
@@ -100,6 +101,7 @@ Json ApiError::body() const {
 HttpResponse ApiError::response() const {
   HttpResponse out{.status = status_, .body = json_text(body()) + "\n"};
   if (retry_after_s > 0) out.fields.add("Retry-After", std::to_string(retry_after_s));
+  if (!allow.empty()) out.fields.add("Allow", allow);
   if (status_ == 401) out.fields.add("WWW-Authenticate", "Bearer");
   return out;
 }

@@ -24,6 +24,7 @@ class ApiError : public std::runtime_error {
 
   Json details = Json::object();  // further members of `error`
   int retry_after_s = 0;          // above 0: the header Retry-After
+  std::string allow{};            // the header Allow, of status 405
 
  private:
   int status_;

@@ -41,6 +41,15 @@ void add_parts(std::vector<OutputPart>& parts, const std::vector<OutputPart>& mo
   parts.insert(parts.end(), more.begin(), more.end());
 }
 
+std::vector<Tool> callable_tools(const ChatRequest& chat) {
+  std::vector<Tool> out = chat.tools;
+  if (chat.allowed.empty()) return out;
+  std::erase_if(out, [&](const Tool& tool) {
+    return std::ranges::find(chat.allowed, tool.name) == chat.allowed.end();
+  });
+  return out;
+}
+
 // The format of an answer that may or must call tools, or satisfies a schema.
 class FormatPlanner {
  public:
@@ -71,18 +80,10 @@ class FormatPlanner {
     return {.kind = Kind::Value, .text = chat_.schema, .label = chat_.schema_label};
   }
 
-  std::vector<Tool> callable() const {
-    std::vector<Tool> out = chat_.tools;
-    if (!chat_.only_tool.empty()) {
-      std::erase_if(out, [this](const Tool& tool) { return tool.name != chat_.only_tool; });
-    }
-    return out;
-  }
-
   OutputFormat plan_calls() const {
     const ToolFormat& format = *style_.format;
     const bool is_required = chat_.choice == ChatRequest::ToolChoice::Required;
-    OutputFormat out = call_format(format, callable(), chat_.parallel_calls, tokenizer_);
+    OutputFormat out = call_format(format, callable_tools(chat_), chat_.parallel_calls, tokenizer_);
     if (is_required || !chat_.schema.empty()) {
       std::vector<OutputPart> begin = text_parts(format.begin, tokenizer_);
       add_parts(begin, out.before);
@@ -154,39 +155,71 @@ void set_grammar(TextService& service, const OutputFormat& format, const std::st
 
 // The tools of the chat API, and which of them are to be called.
 void read_chat_tools(Fields& fields, ChatRequest& chat) {
-  if (const Json* tools = fields.find("tools")) {
-    if (!tools->is_array()) fields.fail("tools", "an array");
-    for (std::size_t i = 0; i < tools->size(); ++i) {
-      Fields tool((*tools)[i], concat("tools[", i, "]"));
-      if (tool.required_string("type") != "function") tool.fail("type", "function");
-      const Json* described = tool.find("function");
-      if (described == nullptr) tool.fail("function", "an object");
-      Fields function(*described, tool.path_of("function"));
-      add_tool(chat, function, "parameters", function.boolean("strict").value_or(false));
-    }
-  }
-  read_tool_choice(fields, chat, [](Fields& named) {
-    const Json* function = named.find("function");
-    if (function == nullptr) named.fail("function", "an object with the name of a tool");
-    return Fields(*function, named.path_of("function")).required_string("name");
+  read_tools(fields, [&chat](Fields& tool) {
+    if (tool.required_string("type") != "function") tool.fail("type", "function");
+    const Json* described = tool.find("function");
+    if (described == nullptr) tool.fail("function", "an object");
+    Fields function(*described, tool.path_of("function"));
+    add_tool(chat, function, "parameters", function.boolean("strict").value_or(false));
   });
+  const auto name_of = [](Fields& choice) {
+    const Json* function = choice.find("function");
+    if (function == nullptr) choice.fail("function", "an object with the name of a tool");
+    return Fields(*function, choice.path_of("function")).required_string("name");
+  };
+  read_tool_choice(fields, chat, {name_of, [](Fields& choice) {
+                                    const Json* allowed = choice.find("allowed_tools");
+                                    if (allowed == nullptr)
+                                      choice.fail("allowed_tools", "an object");
+                                    return allowed;
+                                  }});
+}
+
+void set_tool_mode(ChatRequest& chat, Fields& fields, std::string_view name,
+                   const std::string& mode) {
+  if (mode == "none") {
+    chat.choice = ChatRequest::ToolChoice::None;
+  } else if (mode == "required") {
+    chat.choice = ChatRequest::ToolChoice::Required;
+  } else if (mode != "auto") {
+    fields.fail(name, "none, auto, required or an object");
+  }
 }
 
 }  // namespace
 
-void read_tool_choice(Fields& fields, ChatRequest& chat, std::string (*name_of)(Fields& choice)) {
-  chat.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
-  const Json* choice = fields.find("tool_choice");
-  if (choice == nullptr || *choice == "auto") return;
-  if (*choice == "none") {
-    chat.choice = ChatRequest::ToolChoice::None;
-  } else if (*choice == "required") {
-    chat.choice = ChatRequest::ToolChoice::Required;
-  } else {
-    if (!choice->is_object()) fields.fail("tool_choice", "none, auto, required or an object");
-    Fields named(*choice, "tool_choice");
-    require_tool(chat, name_of(named), "tool_choice");
+void read_tools(Fields& fields, const std::function<void(Fields& tool)>& read) {
+  const Json* tools = fields.find("tools");
+  if (tools == nullptr) return;
+  if (!tools->is_array()) fields.fail("tools", "an array");
+  for (std::size_t i = 0; i < tools->size(); ++i) {
+    Fields tool((*tools)[i], fields.path_of(concat("tools[", i, "]")));
+    read(tool);
   }
+}
+
+void ignore_tool(ChatRequest& chat, const Fields& tool) {
+  if (chat.ignored.size() < kMostIgnored) chat.ignored = join_names(chat.ignored, tool.path());
+}
+
+void read_tool_choice(Fields& fields, ChatRequest& chat, const ToolChoiceShape& shape) {
+  constexpr std::string_view kChoice = "tool_choice";
+  chat.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
+  const Json* choice = fields.find(kChoice);
+  if (choice == nullptr) return;
+  if (!choice->is_object()) {
+    return set_tool_mode(chat, fields, kChoice,
+                         choice->is_string() ? choice->get<std::string>() : "");
+  }
+  Fields named(*choice, std::string(kChoice));
+  if (named.string("type") != "allowed_tools") {
+    chat.choice = ChatRequest::ToolChoice::Required;
+    return allow_tool(chat, shape.name_of(named), kChoice);
+  }
+  Fields several(*shape.allowed_of(named), "tool_choice.allowed_tools");
+  set_tool_mode(chat, several, "mode", several.required_string("mode"));
+  read_tools(several, [&](Fields& tool) { allow_tool(chat, shape.name_of(tool), kChoice); });
+  if (chat.allowed.empty()) several.fail("tools", "at least one tool");
 }
 
 ChatRequest read_chat(Fields& fields) {
@@ -232,13 +265,12 @@ void add_tool(ChatRequest& chat, Fields& function, const std::string& schema_nam
   chat.functions.push_back(std::move(shown));
 }
 
-void require_tool(ChatRequest& chat, std::string name, std::string_view param) {
+void allow_tool(ChatRequest& chat, std::string name, std::string_view param) {
   if (std::ranges::none_of(chat.tools, [&](const Tool& tool) { return tool.name == name; })) {
     throw ApiError(400, concat(param, ": There is no tool ", quote_name(name), "."),
                    std::string(param));
   }
-  chat.choice = ChatRequest::ToolChoice::Required;
-  chat.only_tool = std::move(name);
+  chat.allowed.push_back(std::move(name));
 }
 
 std::vector<text::TextSegment> chat_prompt(const TextService& service, const ChatRequest& chat) {
@@ -261,10 +293,11 @@ ChatPlan plan_chat(TextService& service, ChatRequest chat, infer::Request& reque
     throw ApiError(400, "tool_choice: There are no tools to choose from.", "tool_choice");
   }
   const bool calls = !chat.tools.empty() && chat.choice != ChatRequest::ToolChoice::None;
-  ChatPlan plan{.syntax = {.think_begin = style.think_begin, .think_end = style.think_end}};
+  ChatPlan plan{.syntax = {.think_begin = style.think_begin, .think_end = style.think_end},
+                .ignored = chat.ignored};
   if (calls) {
     plan.syntax.format = style.format;
-    for (const Tool& tool : chat.tools) plan.syntax.tools.push_back(tool.name);
+    for (const Tool& tool : callable_tools(chat)) plan.syntax.tools.push_back(tool.name);
   }
   const std::vector<text::TextSegment> prompt = chat_prompt(service, chat);
   request.tokens = prompt_ids(service, prompt);

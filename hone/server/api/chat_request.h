@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,21 +22,32 @@ struct ChatRequest {
   std::vector<Json> functions{};      // of the tools, as templates show them
   std::vector<Tool> tools{};
   ToolChoice choice = ToolChoice::Auto;
-  std::string only_tool{};  // Required: the tool to call; empty: any
+  std::vector<std::string> allowed{};  // the tools that may be called; empty: all
   bool parallel_calls = true;
+  std::string ignored{};       // tools that are left out, for X-Hone-Ignored
   std::string schema{};        // of the answer; empty: any text
   std::string schema_label{};  // where the request has it
 };
 
+// Calls `read` with each element of the array `tools`, if there is one.
+void read_tools(Fields& fields, const std::function<void(Fields& tool)>& read);
+// Notes that a tool is left out: one that a vendor's servers run.
+void ignore_tool(ChatRequest& chat, const Fields& tool);
 // Adds a tool. `function` has name, description and parameters; `label` is the place of the latter.
 // Throws ApiError that names it.
 void add_tool(ChatRequest& chat, Fields& function, const std::string& schema_name, bool is_strict);
-// Throws ApiError{400} unless the tool exists.
-void require_tool(ChatRequest& chat, std::string name, std::string_view param);
+// Allows a tool. Throws ApiError{400} unless it exists.
+void allow_tool(ChatRequest& chat, std::string name, std::string_view param);
 
-// Reads parallel_tool_calls and tool_choice of the OpenAI APIs, after the tools. `name_of` reads
-// the name of the tool from a choice that is an object.
-void read_tool_choice(Fields& fields, ChatRequest& chat, std::string (*name_of)(Fields& choice));
+// The shapes of the OpenAI APIs in which they differ: `name_of` reads the name of a tool from an
+// object that refers to it, `allowed_of` the object with `mode` and `tools` of a choice among
+// several.
+struct ToolChoiceShape {
+  std::string (*name_of)(Fields& choice);
+  const Json* (*allowed_of)(Fields& choice);
+};
+// Reads parallel_tool_calls and tool_choice of the OpenAI APIs, after the tools.
+void read_tool_choice(Fields& fields, ChatRequest& chat, const ToolChoiceShape& shape);
 
 // Reads what the chat API says of the prompt: messages, tools, tool_choice, parallel_tool_calls,
 // chat_template_kwargs and reasoning_effort.
@@ -47,7 +59,7 @@ std::vector<text::TextSegment> chat_prompt(const TextService& service, const Cha
 // How to read the answer, and keywords of schemas that are not enforced.
 struct ChatPlan {
   OutputSyntax syntax{};
-  std::string ignored{};  // their JSON pointers, for X-Hone-Ignored
+  std::string ignored{};  // their JSON pointers and tools that are left out, for X-Hone-Ignored
 };
 
 // Sets the prompt, its grammar and the tokens that are visible; checks that the prompt fits into

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,6 +13,8 @@
 #include "hone/core/base64.h"
 #include "hone/core/check.h"
 #include "hone/server/api/api_error.h"
+#include "hone/server/api/between_steps.h"
+#include "hone/server/api/json_text.h"
 #include "hone/server/api/prompts.h"
 #include "hone/server/api/request_fields.h"
 
@@ -19,6 +22,8 @@ namespace hone::server {
 namespace {
 
 using infer::TokenId;
+
+constexpr std::size_t kMostInputs = 2048;
 
 // On the thread of the engine.
 std::vector<float> embed(infer::Engine& engine, std::vector<TokenId> tokens, bool is_mean,
@@ -46,24 +51,22 @@ struct EmbeddingJob {
   bool is_mean = false, is_base64 = false;
   std::string model{};
   std::uint64_t salt = 0;
+  Json data = Json::array();
+  Index tokens = 0;
 
-  HttpResponse run(infer::Engine& engine, const Exchange& exchange) const {
-    Json data = Json::array();
-    Index tokens = 0;
-    for (const std::vector<TokenId>& input : inputs) {
-      if (exchange.is_closed()) break;
-      tokens += std::ssize(input);
-      const std::vector<float> vector = embed(engine, input, is_mean, salt);
-      data.push_back({{"object", "embedding"},
-                      {"index", data.size()},
-                      {"embedding", is_base64 ? Json(to_base64(std::as_bytes(std::span(vector))))
-                                              : Json(vector)}});
-    }
-    const Json out = {{"object", "list"},
-                      {"data", std::move(data)},
-                      {"model", model},
-                      {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
-    return {.body = out.dump() + "\n"};
+  void add(infer::Engine& engine, std::size_t i) {
+    tokens += std::ssize(inputs[i]);
+    const std::vector<float> vector = embed(engine, inputs[i], is_mean, salt);
+    data.push_back({{"object", "embedding"},
+                    {"index", i},
+                    {"embedding", is_base64 ? Json(to_base64(std::as_bytes(std::span(vector))))
+                                            : Json(vector)}});
+  }
+  Json answer() const {
+    return {{"object", "list"},
+            {"data", data},
+            {"model", model},
+            {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
   }
 };
 
@@ -75,21 +78,29 @@ void post_embeddings(TextService& service, const std::shared_ptr<Exchange>& exch
   Fields fields(body);
   check_model(fields, service.model().id);
   fields.refuse("dimensions");
-  EmbeddingJob job{.model = service.model().id, .salt = salt};
-  job.inputs = read_prompts(fields, "input", service).ids;
+  const auto job = std::make_shared<EmbeddingJob>();
+  job->model = service.model().id;
+  job->salt = salt;
+  job->inputs = read_prompts(fields, "input", service, kMostInputs).ids;
   const std::string format = fields.string("encoding_format").value_or("float");
   if (format != "float" && format != "base64") fields.fail("encoding_format", "float or base64");
-  job.is_base64 = format == "base64";
+  job->is_base64 = format == "base64";
   const std::string pooling = fields.string("pooling").value_or("last");
   if (pooling != "last" && pooling != "mean") fields.fail("pooling", "last or mean");
-  job.is_mean = pooling == "mean";
-  service.engine().post([exchange, job = std::move(job)](infer::Engine& engine) {
-    try {
-      exchange->respond(job.run(engine, *exchange));
-    } catch (...) {
-      exchange->respond(to_api_error(std::current_exception()).response());
-    }
-  });
+  job->is_mean = pooling == "mean";
+  const auto add = [exchange, job](infer::Engine& engine, std::size_t i) {
+    if (exchange->is_closed()) return false;
+    job->add(engine, i);
+    return true;
+  };
+  const auto respond = [&service, exchange, job,
+                        held = service.hold()](const std::exception_ptr& error) {
+    service.post([exchange, job, held, error] {
+      if (error) return exchange->respond(to_api_error(error).response());
+      respond_json(*exchange, job->answer());
+    });
+  };
+  post_pieces(service.engine(), {.pieces = job->inputs.size(), .run = add, .end = respond});
 }
 
 }  // namespace hone::server

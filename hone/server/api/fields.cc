@@ -15,10 +15,17 @@ namespace {
 // A value as errors show it.
 std::string shown(const Json& value) {
   constexpr std::size_t kMost = 60;
-  if (value.is_structured()) return concat(value.empty() ? "an empty " : "an ", value.type_name());
+  if (value.is_structured()) return concat("an ", value.type_name(), " of ", value.size());
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   if (text.size() > kMost) text = concat(text.substr(0, kMost), "…");
   return text;
+}
+
+[[noreturn]] void fail_model(std::string_view model, std::string_view id) {
+  throw ApiError(404,
+                 concat("The model ", quote_name(model), " is not served; this server has ",
+                        quote_name(id), "."),
+                 "model", "model_not_found");
 }
 
 }  // namespace
@@ -132,11 +139,12 @@ std::string Fields::ignored_names() const {
 
 void check_model(Fields& fields, const std::string& id) {
   const std::optional<std::string> model = fields.string("model");
-  if (!model || model->empty() || *model == id) return;
-  throw ApiError(404,
-                 concat("The model ", quote_name(*model), " is not served; this server has ",
-                        quote_name(id), "."),
-                 "model", "model_not_found");
+  if (model && !model->empty() && *model != id) fail_model(*model, id);
+}
+
+void check_model_path(std::string_view path, const std::string& id) {
+  const std::string_view model = path.substr(path.rfind('/') + 1);
+  if (model != id) fail_model(model, id);
 }
 
 std::string join_names(const std::string& first, const std::string& second) {

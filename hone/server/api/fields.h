@@ -19,6 +19,7 @@ class Fields {
   // `path` precedes the names in errors: "messages[0]". Throws unless `json` is an object.
   explicit Fields(const Json& json, std::string path = {});
 
+  const Json& json() const { return json_; }
   bool has(std::string_view name) const;
   const Json* find(std::string_view name);  // null if absent
   std::optional<std::string> string(std::string_view name);
@@ -38,6 +39,7 @@ class Fields {
 
   // The members that were not read, in their order, as a value for a header field.
   std::string ignored_names() const;
+  const std::string& path() const { return path_; }
   std::string path_of(std::string_view name) const;
 
  private:
@@ -48,6 +50,8 @@ class Fields {
 
 // Throws ApiError{404} unless `model` is absent or has the id of the served one.
 void check_model(Fields& fields, const std::string& id);
+// Throws ApiError{404} unless the last part of the path, as in /v1/models/<id>, is that id.
+void check_model_path(std::string_view path, const std::string& id);
 
 // Two lists of names as one.
 std::string join_names(const std::string& first, const std::string& second);

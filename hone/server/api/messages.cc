@@ -66,6 +66,9 @@ Json read_message(const Json& json, const std::string& path) {
   if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
     message.fail("role", "system, developer, user, assistant or tool");
   }
+  if (role != "assistant" && !message.has("content")) {
+    message.fail("content", "a string or an array of text parts");
+  }
   Json out = {{"role", role}, {"content", content_of(message)}};
   for (const char* name : {"name", "tool_call_id", "reasoning_content"}) {
     if (auto text = message.string(name)) out[name] = std::move(*text);

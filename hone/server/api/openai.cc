@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/server/api/between_steps.h"
 #include "hone/server/api/chat_request.h"
 #include "hone/server/api/messages.h"
 #include "hone/server/api/openai_answer.h"
@@ -23,6 +24,7 @@ using infer::Request;
 using infer::TokenId;
 
 constexpr Index kMostChoices = 16;
+constexpr std::size_t kMostPrompts = 64;
 
 Json parse_body(const Exchange& exchange) {
   return parse_json(exchange.request().body, "the body");
@@ -48,6 +50,10 @@ void read_common(Fields& fields, const TextService& service, std::uint64_t salt,
     out.options.includes_usage = inner.boolean("include_usage").value_or(false);
   }
   out.options.returns_ids = fields.boolean("return_token_ids").value_or(false);
+  for (const char* name : {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
+                           "structured_outputs", "grammar"}) {
+    fields.refuse(name);
+  }
   // These name the request, or say what happens to it elsewhere.
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier",
                            "prompt_cache_key", "verbosity"}) {
@@ -74,33 +80,32 @@ void submit(TextService& service, const std::shared_ptr<Exchange>& exchange, Com
   generation->start(std::move(requests));
 }
 
-// Scores the prompts first, one after the other between the steps of the engine.
+// Scores the prompts first.
 void submit_scored(TextService& service, const std::shared_ptr<Exchange>& exchange, Common common,
                    std::vector<std::vector<TokenId>> prompts) {
   auto shared = std::make_shared<Common>(std::move(common));
   shared->options.echo_ids = prompts;
-  const auto score = [&service, exchange, shared, prompts](infer::Engine& engine) {
-    std::exception_ptr failure;
-    try {
-      for (const std::vector<TokenId>& prompt : prompts) {
-        if (exchange->is_closed()) return;
-        shared->options.echo_scores.push_back(
-            score_prompt(engine, prompt, std::max<Index>(1, shared->options.top_logprobs),
-                         shared->request.salt));
-      }
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    service.post([&service, exchange, shared, prompts, failure] {
+  const auto score = [exchange, shared](infer::Engine& engine, std::size_t i) {
+    if (exchange->is_closed()) return false;
+    OpenAiOptions& options = shared->options;
+    options.echo_scores.push_back(score_prompt(engine, options.echo_ids[i],
+                                               std::max<Index>(1, options.top_logprobs),
+                                               shared->request.salt));
+    return true;
+  };
+  const auto go_on = [&service, exchange, shared,
+                      held = service.hold()](const std::exception_ptr& error) {
+    service.post([&service, exchange, shared, held, error] {
       try {
-        if (failure) std::rethrow_exception(failure);
-        submit(service, exchange, std::move(*shared), prompts);
+        if (error) std::rethrow_exception(error);
+        std::vector<std::vector<TokenId>> scored = shared->options.echo_ids;
+        submit(service, exchange, std::move(*shared), std::move(scored));
       } catch (...) {
         exchange->respond(to_api_error(std::current_exception()).response());
       }
     });
   };
-  service.engine().post(score);
+  post_pieces(service.engine(), {.pieces = prompts.size(), .run = score, .end = go_on});
 }
 
 }  // namespace
@@ -112,9 +117,10 @@ void post_completions(TextService& service, const std::shared_ptr<Exchange>& exc
   Common common;
   read_common(fields, service, salt, common);
   fields.refuse("suffix");
-  Prompts prompts = read_prompts(fields, "prompt", service);
+  Prompts prompts = read_prompts(fields, "prompt", service, kMostPrompts);
   const Index context = service.engine().info().context;
-  common.request.max_tokens = fields.integer("max_tokens", 1, context).value_or(16);
+  common.request.max_tokens =
+      std::min(fields.integer("max_tokens", 1, Index{1} << 30).value_or(16), context);
   common.request.min_tokens = std::min(common.request.min_tokens, common.request.max_tokens);
   if (const auto logprobs = fields.integer("logprobs", 0, 20)) {
     common.options.has_logprobs = true;
@@ -153,6 +159,9 @@ void post_chat_completions(TextService& service, const std::shared_ptr<Exchange>
   for (const char* name :
        {"functions", "function_call", "audio", "prediction", "web_search_options"}) {
     fields.refuse(name);
+  }
+  for (const std::string& modality : fields.strings("modalities", 8)) {
+    if (modality != "text") fields.fail("modalities", "text only");
   }
   const auto asked = fields.integer("max_completion_tokens", 1, Index{1} << 30);
   const auto older = fields.integer("max_tokens", 1, Index{1} << 30);

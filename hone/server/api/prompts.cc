@@ -11,8 +11,6 @@ namespace {
 
 using infer::TokenId;
 
-constexpr std::size_t kMostPrompts = 64;
-
 std::vector<TokenId> ids_of(const Json& json, const Fields& fields, std::string_view name,
                             Index vocab) {
   std::vector<TokenId> ids;
@@ -27,7 +25,8 @@ std::vector<TokenId> ids_of(const Json& json, const Fields& fields, std::string_
 
 }  // namespace
 
-Prompts read_prompts(Fields& fields, std::string_view name, const TextService& service) {
+Prompts read_prompts(Fields& fields, std::string_view name, const TextService& service,
+                     std::size_t most) {
   const Json* prompt = fields.find(name);
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
   const Index vocab = service.engine().info().architecture.vocab_size;
@@ -41,23 +40,23 @@ Prompts read_prompts(Fields& fields, std::string_view name, const TextService& s
     out.ids.push_back(ids_of(ids, fields, name, vocab));
     out.texts.push_back(tokenizer.decode(out.ids.back(), true));
   };
-  constexpr std::string_view kExpected = "a string, token ids, or up to 64 of them";
-  if (prompt == nullptr) fields.fail(name, kExpected);
+  const std::string expected = concat("a string, token ids, or up to ", most, " of them");
+  if (prompt == nullptr) fields.fail(name, expected);
   if (prompt->is_string()) {
     add_text(*prompt);
   } else if (!prompt->is_array() || prompt->empty()) {
-    fields.fail(name, kExpected);
+    fields.fail(name, expected);
   } else if (prompt->front().is_number()) {
     add_ids(*prompt);
   } else {
-    if (prompt->size() > kMostPrompts) fields.fail(name, kExpected);
+    if (prompt->size() > most) fields.fail(name, expected);
     for (const Json& one : *prompt) {
       if (one.is_string()) {
         add_text(one);
       } else if (one.is_array()) {
         add_ids(one);
       } else {
-        fields.fail(name, kExpected);
+        fields.fail(name, expected);
       }
     }
   }

@@ -15,8 +15,9 @@ struct Prompts {
   std::vector<std::string> texts;
 };
 
-// Reads a text, token ids, or up to 64 of either. Each has at least one token and fits into the
+// Reads a text, token ids, or up to `most` of either. Each has at least one token and fits into the
 // context. Throws ApiError that names the field.
-Prompts read_prompts(Fields& fields, std::string_view name, const TextService& service);
+Prompts read_prompts(Fields& fields, std::string_view name, const TextService& service,
+                     std::size_t most);
 
 }  // namespace hone::server

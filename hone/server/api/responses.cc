@@ -65,20 +65,17 @@ Json read_input(Fields& fields) {
   return read_messages(chat);
 }
 
-// Functions; other kinds of tools are left out.
+// Functions; tools that a vendor's servers run are left out.
 void read_response_tools(Fields& fields, ChatRequest& chat) {
-  if (const Json* tools = fields.find("tools")) {
-    if (!tools->is_array()) fields.fail("tools", "an array");
-    for (std::size_t i = 0; i < tools->size(); ++i) {
-      Fields tool((*tools)[i], concat("tools[", i, "]"));
-      if (tool.required_string("type") != "function") continue;
-      add_tool(chat, tool, "parameters", tool.boolean("strict").value_or(false));
-    }
-  }
-  read_tool_choice(fields, chat, [](Fields& named) {
-    if (named.required_string("type") != "function") named.fail("type", "function");
-    return named.required_string("name");
+  read_tools(fields, [&chat](Fields& tool) {
+    if (tool.required_string("type") != "function") return ignore_tool(chat, tool);
+    add_tool(chat, tool, "parameters", tool.boolean("strict").value_or(false));
   });
+  const auto name_of = [](Fields& choice) {
+    if (choice.required_string("type") != "function") choice.fail("type", "function");
+    return choice.required_string("name");
+  };
+  read_tool_choice(fields, chat, {name_of, [](Fields& choice) { return &choice.json(); }});
 }
 
 // text.format, in the shape of response_format.
@@ -121,9 +118,9 @@ void post_responses(TextService& service, const std::shared_ptr<Exchange>& excha
   const auto most = fields.integer("max_output_tokens", 1, Index{1} << 30);
   set_length(service, most, request);
   const bool streams = fields.boolean("stream").value_or(false);
-  for (const char* name :
-       {"metadata", "store", "service_tier", "user", "include", "truncation", "reasoning",
-        "prompt_cache_key", "safety_identifier", "stream_options"}) {
+  if (body.value("store", Json()) == false) fields.accept("store");
+  for (const char* name : {"metadata", "service_tier", "user", "include", "truncation", "reasoning",
+                           "prompt_cache_key", "safety_identifier", "stream_options"}) {
     fields.accept(name);
   }
   Json echoed = {{"instructions", body.value("instructions", Json())},

@@ -52,6 +52,11 @@ void get_models(TextService& service, const ExchangePtr& exchange, std::uint64_t
       {{"object", "list"}, {"data", Json::array({model})}, {"models", Json::array({model})}});
 }
 
+void get_model(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
+  check_model_path(exchange->request().path, service.model().id);
+  respond_json(*exchange, model_json(service));
+}
+
 void get_props(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
   const infer::ModelInfo& info = service.engine().info();
   respond_json(*exchange, {{"default_generation_settings", {{"n_ctx", info.context}}},
@@ -144,6 +149,7 @@ std::vector<Route> text_routes(TextService& service) {
   };
   return {{"GET", "/", bind(get_page), /*is_open=*/true},
           {"GET", "/v1/models", bind(get_models)},
+          {"GET", "/v1/models/", bind(get_model)},
           {"GET", "/props", bind(get_props)},
           {"GET", "/tokenizer_info", bind(get_tokenizer_info)},
           {"POST", "/v1/completions", bind(post_completions)},

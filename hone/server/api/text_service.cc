@@ -77,6 +77,16 @@ std::vector<std::shared_ptr<Generation>> TextService::open_generations() const {
   return out;
 }
 
+std::shared_ptr<void> TextService::hold() const {
+  ++*held_;
+  return {held_.get(), [held = held_](void*) { --*held; }};
+}
+
+void TextService::finish() {
+  worker_.end();
+  writer_.end();
+}
+
 std::string TextService::trouble() const {
   const Index stalled = stalled_s_;
   if (stalled >= kMostStalledS) return concat("No step has ended for ", stalled, " s.");

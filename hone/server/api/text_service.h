@@ -43,7 +43,7 @@ class TextService final : public Service {
   int retry_after_s() const override;
   void write_metrics(MetricsText& out) const override;
   void tick() override;
-  bool is_idle() const override { return open_generations().empty(); }
+  bool is_idle() const override { return *held_ == 0 && open_generations().empty(); }
   void cancel_all() override;
 
   infer::Engine& engine() const { return *model_.engine; }
@@ -57,6 +57,10 @@ class TextService final : public Service {
   // Runs a job that computes much, such as an answer with the scores of a prompt, on a thread of
   // its own: the writer of answers must not wait for it.
   void post(std::function<void()> job) { worker_.post(std::move(job)); }
+  // As long as the result lives, a request without a generation has not been answered.
+  std::shared_ptr<void> hold() const;
+  // Runs posted jobs to their end; later ones never run. Call it before the engine ends.
+  void finish();
   // No text of more bytes fits into the context.
   Index most_bytes() const { return most_bytes_; }
 
@@ -82,6 +86,7 @@ class TextService final : public Service {
   const std::vector<Route> routes_;
   Index last_steps_ = 0;             // of tick()
   std::atomic<Index> stalled_s_{0};  // since a step ended, while texts run
+  const std::shared_ptr<std::atomic<Index>> held_ = std::make_shared<std::atomic<Index>>(0);
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<Generation>> dirty_;
   std::vector<std::weak_ptr<Generation>> open_;

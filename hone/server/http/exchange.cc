@@ -50,10 +50,9 @@ void Exchange::respond(const HttpResponse& response) {
       keeps_alive_ = false;
     }
   }
-  const std::string body = request_.method == "HEAD" ? std::string() : response.body;
-  push(concat(head(response.status, response.type, response.fields),
-              "Content-Length: ", response.body.size(), "\r\n\r\n", body),
-       true);
+  std::string out = head(response.status, response.type, response.fields);
+  if (response.status != 204) out += concat("Content-Length: ", response.body.size(), "\r\n");
+  push(concat(out, "\r\n", request_.method == "HEAD" ? std::string() : response.body), true);
 }
 
 void Exchange::begin_stream(std::string_view type, const HttpFields& fields) {

@@ -49,6 +49,19 @@ std::size_t HttpFields::count(std::string_view name) const {
   }));
 }
 
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), lower);
+  return out;
+}
+
+std::string media_type(const HttpRequest& request) {
+  std::string_view type = request.fields.find("content-type").value_or("");
+  type = type.substr(0, type.find(';'));
+  while (type.ends_with(' ')) type.remove_suffix(1);
+  return lower_case(type);
+}
+
 std::string_view reason_phrase(int status) {
   const auto* const found = std::ranges::find(kPhrases, status, &Phrase::status);
   return found == kPhrases.end() ? "Unknown" : found->text;

@@ -35,6 +35,11 @@ struct HttpRequest {
   std::string id{};  // its X-Request-Id, given or made
 };
 
+// In ASCII.
+std::string lower_case(std::string_view text);
+// The type of the body in lower case, without parameters: "application/json".
+std::string media_type(const HttpRequest& request);
+
 struct HttpResponse {
   int status = 200;
   std::string type = "application/json";

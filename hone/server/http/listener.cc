@@ -5,6 +5,7 @@
 
 #include <utility>  // before Boost 1.74, which forgets it
 
+#include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -37,7 +38,9 @@ std::chrono::milliseconds to_ms(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
 }
 
-constexpr std::size_t kMostFields = 100, kMostIdBytes = 128;
+constexpr std::ptrdiff_t kMostFields = 100;
+constexpr std::size_t kMostIdBytes = 128;
+constexpr std::uint64_t kLargeBody = std::uint64_t{64} << 10;  // or one of unknown size
 
 bool is_printable(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127; });
@@ -59,15 +62,23 @@ std::string make_id() {
   return id;
 }
 
-std::string error_body(std::string_view message) {
+// Why a request is answered before its handler sees it.
+struct Refusal {
+  int status = 400;
+  std::string message;
+};
+
+HttpResponse response_of(const Refusal& refusal) {
   // The messages of this file need no escapes.
-  return concat(R"({"error":{"message":")", message,
-                R"(","type":"invalid_request_error","param":null,"code":null}})", "\n");
+  const bool is_busy = refusal.status == 503;
+  HttpResponse out{
+      .status = refusal.status,
+      .body = concat(R"({"type":"error","error":{"message":")", refusal.message, R"(","type":")",
+                     is_busy ? "unavailable_error" : "invalid_request_error",
+                     R"(","param":null,"code":null}})", "\n")};
+  if (is_busy) out.fields.add("Retry-After", "1");
+  return out;
 }
-
-}  // namespace
-
-namespace {
 
 using Parser = http::request_parser<http::string_body>;
 
@@ -101,6 +112,47 @@ HttpRequest to_request(Parser::value_type& message) {
   return request;
 }
 
+std::optional<Refusal> head_refusal(const Parser::value_type& head) {
+  if (head.version() != 11 && head.version() != 10) return Refusal{505, "HTTP/1.1 is expected."};
+  if (std::distance(head.begin(), head.end()) > kMostFields) {
+    return Refusal{431, "There are too many header fields."};
+  }
+  const auto coding = head[http::field::transfer_encoding];
+  if (!coding.empty() && !beast::iequals(coding, "chunked")) {
+    return Refusal{501, "The transfer encoding is not supported."};
+  }
+  const auto expect = head[http::field::expect];
+  if (!expect.empty() && !beast::iequals(expect, "100-continue")) {
+    return Refusal{417, "The expectation is unknown."};
+  }
+  return std::nullopt;
+}
+
+// Nothing where nobody would read the answer, such as after a timeout, which closes the socket.
+std::optional<Refusal> reading_refusal(ErrorCode error, const ListenerOptions& options) {
+  if (error == http::error::body_limit) {
+    return Refusal{413, concat("The body has more than ", options.max_body, " bytes.")};
+  }
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    return Refusal{431, "The header fields are too large."};
+  }
+  const bool is_http = error.category() == make_error_code(http::error::bad_method).category();
+  if (is_http && error != http::error::end_of_stream && error != http::error::partial_message) {
+    return Refusal{400, "The request is not HTTP."};
+  }
+  return std::nullopt;
+}
+
+// Reads what a client still sends until it closes, or the stream's time is up; then calls `end`.
+void discard(const std::shared_ptr<beast::tcp_stream>& stream, std::function<void()> end) {
+  const auto bytes = std::make_shared<std::array<char, 16384>>();
+  stream->async_read_some(asio::buffer(*bytes),
+                          [stream, bytes, end = std::move(end)](ErrorCode error, std::size_t) {
+                            if (error) return end();
+                            discard(stream, end);
+                          });
+}
+
 class Connection;
 
 // The acceptor, and what its connections share.
@@ -108,10 +160,12 @@ struct Core : std::enable_shared_from_this<Core> {
   using Handler = Listener::Handler;
   using Observer = Listener::Observer;
 
-  Core(const ListenerOptions& options_in, Handler handler_in, Observer observer_in)
+  Core(const ListenerOptions& options_in, Handler handler_in, Observer observer_in,
+       Listener::Gate gate_in)
       : options(options_in),
         handler(std::move(handler_in)),
         observer(std::move(observer_in)),
+        gate(std::move(gate_in)),
         context(1),
         acceptor(context),
         retry(context) {}
@@ -122,6 +176,7 @@ struct Core : std::enable_shared_from_this<Core> {
   const ListenerOptions options;
   const Handler handler;
   const Observer observer;
+  const Listener::Gate gate;
   asio::io_context context;
   tcp::acceptor acceptor;
   asio::steady_timer retry;
@@ -140,14 +195,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
         buffer_(kMostBuffered),
         watch_(state_->context) {}
 
-  void start() {
+  // `is_last`: the connection has one request.
+  void start(bool is_last) {
+    is_draining_ = is_last;
     ErrorCode ignored;
     stream_.socket().set_option(tcp::no_delay(true), ignored);
     wait_for_request();
   }
-  void refuse_and_close(int status, std::string_view message) {
+  void refuse_and_close(const Refusal& refusal) {
     begin_answer(HttpRequest{.method = "GET", .id = make_id()}, false, true);
-    refuse(status, message);
+    exchange_->respond(response_of(refusal));
   }
   // No further request is read.
   void drain() {
@@ -177,7 +234,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void wait_for_request() {
     exchange_.reset();
-    if (is_draining_) return end();
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(state_->options.max_head));
     parser_->body_limit(static_cast<std::uint64_t>(state_->options.max_body));
@@ -202,21 +258,27 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void on_head(ErrorCode error) {
     if (error) return fail_reading(error);
-    const auto& head = parser_->get();
-    const auto expect = head[http::field::expect];
-    const bool is_legacy = head.version() == 10;
-    if (head.version() != 11 && !is_legacy) return refuse_unread(505, "HTTP/1.1 is expected.");
-    const auto fields = std::distance(head.begin(), head.end());
-    if (static_cast<std::size_t>(fields) > kMostFields) {
-      return refuse_unread(431, "There are too many header fields.");
-    }
-    if (!expect.empty() && !beast::iequals(expect, "100-continue")) {
-      return refuse_unread(417, "The expectation is unknown.");
+    if (const auto refusal = head_refusal(parser_->get())) return refuse_unread(*refusal);
+    if (parser_->content_length().value_or(parser_->chunked() ? kLargeBody : 0) >= kLargeBody &&
+        state_->gate && !is_admitted()) {
+      return;
     }
     stream_.expires_after(to_ms(state_->options.body_s));
-    if (expect.empty() || is_legacy) return read_body({});
+    const bool is_legacy = parser_->get().version() == 10;
+    if (parser_->get()[http::field::expect].empty() || is_legacy) return read_body({});
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(stream_, asio::buffer(kContinue), bind(&Connection::read_body));
+  }
+
+  // Whether the handler would look at a request with this head; refuses it otherwise.
+  bool is_admitted() {
+    HttpRequest request = to_request(parser_->get());
+    const std::optional<HttpResponse> refusal = state_->gate(request);
+    if (!refusal) return true;
+    is_unread_ = true;
+    begin_answer(std::move(request), false, true);
+    exchange_->respond(*refusal);
+    return false;
   }
 
   void read_body(ErrorCode error) {
@@ -286,37 +348,34 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void finish_answer() {
-    if (!exchange_->keeps_alive()) return end();
+    if (is_unread_) return linger();
+    if (!exchange_->keeps_alive() || is_draining_) return end();
     wait_for_request();
   }
 
-  void fail_reading(ErrorCode error) {
-    if (error == beast::error::timeout) {
-      // The socket is closed by then; nobody would read the status 408.
-      return end();
-    }
-    if (error == http::error::body_limit) {
-      return refuse_unread(413,
-                           concat("The body has more than ", state_->options.max_body, " bytes."));
-    }
-    if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-      return refuse_unread(431, "The header fields are too large.");
-    }
-    if (error.category() == make_error_code(http::error::bad_method).category() &&
-        error != http::error::end_of_stream && error != http::error::partial_message) {
-      return refuse_unread(400, "The request is not HTTP.");
-    }
-    end();
+  // Lets a client that still sends its body read the answer before the connection closes.
+  void linger() {
+    constexpr double kLingerS = 2;
+    exchange_.reset();
+    ErrorCode ignored;
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(to_ms(kLingerS));
+    const auto self = this->shared_from_this();
+    discard({self, &stream_}, [self] { self->end(); });
   }
 
-  void refuse_unread(int status, std::string_view message) {
-    begin_answer(HttpRequest{.method = "GET", .id = make_id()}, false, true);
-    refuse(status, message);
+  void fail_reading(ErrorCode error) {
+    const auto refusal = reading_refusal(error, state_->options);
+    return refusal ? refuse_unread(*refusal) : end();
   }
-  void refuse(int status, std::string_view message) {
-    HttpResponse response{.status = status, .body = error_body(message)};
-    if (status == 503) response.fields.add("Retry-After", "1");
-    exchange_->respond(response);
+
+  void refuse_unread(const Refusal& refusal) {
+    is_unread_ = true;
+    const bool has_head = parser_->is_header_done();
+    HttpRequest request =
+        has_head ? to_request(parser_->get()) : HttpRequest{.method = "GET", .id = make_id()};
+    begin_answer(std::move(request), false, true);
+    exchange_->respond(response_of(refusal));
   }
 
   const std::shared_ptr<Core> state_;
@@ -327,7 +386,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::shared_ptr<Exchange> exchange_;
   std::string unsent_;
   bool reads_ = false, is_sending_ = false, is_draining_ = false, has_ended_ = false;
-  bool is_observed_ = false;
+  bool is_observed_ = false, is_unread_ = false;
 };
 
 void Core::bind() {
@@ -369,9 +428,9 @@ void Core::accept() {
     self->connections.insert(connection);
     self->count.store(std::ssize(self->connections), std::memory_order_relaxed);
     if (is_full) {
-      connection->refuse_and_close(503, "There are too many connections.");
+      connection->refuse_and_close({503, "There are too many connections."});
     } else {
-      connection->start();
+      connection->start(self->is_draining);
     }
     self->accept();
   });
@@ -383,8 +442,9 @@ struct Listener::State : Core {
   using Core::Core;
 };
 
-Listener::Listener(const ListenerOptions& options, Handler handler, Observer observer)
-    : state_(std::make_shared<State>(options, std::move(handler), std::move(observer))) {
+Listener::Listener(const ListenerOptions& options, Handler handler, Observer observer, Gate gate)
+    : state_(std::make_shared<State>(options, std::move(handler), std::move(observer),
+                                     std::move(gate))) {
   HONE_CHECK(options.port >= 0 && options.port <= 65535, "port", "0 to 65535", options.port);
   HONE_CHECK(options.max_connections >= 1, "max connections", "at least 1",
              options.max_connections);
@@ -404,9 +464,7 @@ void Listener::start() {
 
 void Listener::drain() {
   asio::post(state_->context, [state = state_] {
-    ErrorCode ignored;
-    state->acceptor.close(ignored);
-    state->retry.cancel();
+    state->is_draining = true;
     const auto all = state->connections;
     for (const auto& connection : all) connection->drain();
   });

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "hone/core/index.h"
@@ -31,9 +32,13 @@ class Listener {
   // begun.
   using Observer = std::function<void(const HttpRequest&, int status)>;
 
+  // Called with the head of a request whose body is large, before that is read: an answer refuses
+  // the request. As for a handler.
+  using Gate = std::function<std::optional<HttpResponse>(const HttpRequest&)>;
+
   // Throws Error{Io} if the address cannot be had, Error{InvalidArgument} for options that mean
   // nothing. Nobody is accepted before start().
-  Listener(const ListenerOptions& options, Handler handler, Observer observer);
+  Listener(const ListenerOptions& options, Handler handler, Observer observer, Gate gate = {});
   ~Listener();  // stop()
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
@@ -41,7 +46,8 @@ class Listener {
   int port() const;
   Index connections() const;
   void start();
-  // Accepts no more connections, and closes those that wait for a request. Answers go on.
+  // Closes connections that wait for a request. Answers go on, and new connections have one request
+  // each.
   void drain();
   // Closes all connections and ends the thread.
   void stop();

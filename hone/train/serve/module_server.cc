@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -49,7 +48,7 @@ std::string refusal_text(BatchRefusal refusal) {
                       "] The result would take longer than max_latency_ms (latency_limit).");
 }
 
-Error cancelled() {
+Error cancelled_error() {
   return Error(ErrorCategory::Cancelled, concat('[', kServer, "] The server was shut down."));
 }
 
@@ -62,21 +61,23 @@ ModuleQueue::ModuleQueue(ModuleCall module, const ModuleServerOptions& options, 
     : module_(std::move(module)),
       evaluation_(module_.module()),
       clock_(clock),
-      batcher_(batcher_options(options)) {}
+      batcher_(batcher_options(options)),
+      tests_shapes_(options.tests_shapes) {}
 
 ModuleQueue::~ModuleQueue() {
-  for (auto& [id, request] : pending_) request.done({}, std::make_exception_ptr(cancelled()));
+  for (auto& [id, request] : pending_) request.done({}, std::make_exception_ptr(cancelled_error()));
 }
 
-std::optional<BatchRefusal> ModuleQueue::submit(Tensor input, ModuleDone done) {
+std::optional<BatchRefusal> ModuleQueue::submit(Tensor input, ModuleDone done, RequestId* given) {
   HONE_REQUIRE(input.defined(), kServer, "The input is undefined.");
   const std::uint64_t shape = shape_key(input);
   const std::scoped_lock lock(mutex_);
-  if (is_closed_) throw cancelled();
+  if (is_closed_) throw cancelled_error();
   const RequestId id = next_id_++;
   const TimeNs now = clock_.now_ns();
   if (const auto refusal = batcher_.submit(id, shape, now)) return refusal;
   pending_[id] = {std::move(input), std::move(done), now};
+  if (given != nullptr) *given = id;
   return std::nullopt;
 }
 
@@ -108,13 +109,26 @@ bool ModuleQueue::run_due() {
     }
   }
   if (batch) {
-    const Ran ran = run(inputs);
+    const Ran ran = run_tested(inputs, batch->shape);
     const std::scoped_lock lock(mutex_);
     batcher_.complete(ran.error == nullptr, clock_.now_ns());
     calls = settle(*batch, ran);
   }
   for (const std::function<void()>& call : calls) call();
   return batch.has_value();
+}
+
+// If the first row fails alone, so does the batch, and then its rows run one by one.
+ModuleQueue::Ran ModuleQueue::run_tested(const std::vector<Tensor>& inputs, std::uint64_t shape) {
+  constexpr std::size_t kMostShapes = 1024;
+  const bool is_new = tests_shapes_ && !good_shapes_.contains(shape);
+  if (is_new && inputs.size() > 1) {
+    Ran alone = run({inputs.front()});
+    if (alone.error) return alone;
+  }
+  Ran ran = run(inputs);
+  if (is_new && !ran.error && good_shapes_.size() < kMostShapes) good_shapes_.insert(shape);
+  return ran;
 }
 
 ModuleQueue::Ran ModuleQueue::run(const std::vector<Tensor>& inputs) const {
@@ -170,19 +184,35 @@ void ModuleQueue::close() {
   batcher_.stop_waiting();
 }
 
+void ModuleQueue::hurry() {
+  const std::scoped_lock lock(mutex_);
+  batcher_.stop_waiting();
+}
+
+std::vector<ModuleDone> ModuleQueue::take(const std::vector<RequestId>& ids) {
+  std::vector<ModuleDone> calls;
+  for (const RequestId id : ids) calls.push_back(std::move(pending_.extract(id).mapped().done));
+  return calls;
+}
+
+void ModuleQueue::cancel(const std::vector<RequestId>& ids) {
+  std::vector<ModuleDone> calls;
+  {
+    const std::scoped_lock lock(mutex_);
+    std::vector<RequestId> cancelled = ids;
+    std::erase_if(cancelled, [this](RequestId id) { return !batcher_.cancel(id); });
+    calls = take(cancelled);
+  }
+  for (const ModuleDone& done : calls) done({}, std::make_exception_ptr(cancelled_error()));
+}
+
 void ModuleQueue::cancel_waiting() {
   std::vector<ModuleDone> calls;
   {
     const std::scoped_lock lock(mutex_);
-    const Index before = batcher_.counters().cancelled;
-    for (auto at = pending_.begin(); at != pending_.end();) {
-      batcher_.cancel(at->first);
-      const bool is_removed = batcher_.counters().cancelled > before + std::ssize(calls);
-      if (is_removed) calls.push_back(std::move(at->second.done));
-      at = is_removed ? pending_.erase(at) : std::next(at);
-    }
+    calls = take(batcher_.cancel_waiting());
   }
-  for (const ModuleDone& done : calls) done({}, std::make_exception_ptr(cancelled()));
+  for (const ModuleDone& done : calls) done({}, std::make_exception_ptr(cancelled_error()));
 }
 
 std::optional<TimeNs> ModuleQueue::next_timer() const {
@@ -219,10 +249,17 @@ std::future<ModuleResult> ModuleServer::submit(Tensor input) {
   return std::move(result);
 }
 
-void ModuleServer::submit(Tensor input, ModuleDone done) {
-  if (const auto refusal = queue_.submit(std::move(input), std::move(done))) {
+RequestId ModuleServer::submit(Tensor input, ModuleDone done) {
+  RequestId id = 0;
+  if (const auto refusal = queue_.submit(std::move(input), std::move(done), &id)) {
     throw InputRefused(*refusal);
   }
+  wake();
+  return id;
+}
+
+void ModuleServer::hurry() {
+  queue_.hurry();
   wake();
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct ModuleServerOptions {
   // by what earlier batches of their kind took (Batcher).
   double max_latency_ms = 0;
   Index max_queue = 1024;
+  // The first batch of inputs of a shape has one row: what the module cannot take alone then never
+  // shares a batch with others, whose sizes could make it right.
+  bool tests_shapes = false;
 };
 
 struct ModuleResult {
@@ -69,12 +73,16 @@ class ModuleQueue {
     std::future<ModuleResult> result;  // without a refusal
   };
   Submitted submit(torch::Tensor input);
-  std::optional<BatchRefusal> submit(torch::Tensor input, ModuleDone done);
+  // Sets `id` to that of the input, for cancel().
+  std::optional<BatchRefusal> submit(torch::Tensor input, ModuleDone done, RequestId* id = nullptr);
   // Runs the batch that is due, if there is one. One thread at a time.
   bool run_due();
   // From now on, takes no input, and batches do not wait to become full.
   void close();
-  // Fails the inputs that wait with Error{Cancelled}; those that run go on.
+  // From now on, batches do not wait to become full.
+  void hurry();
+  // Fail inputs that wait with Error{Cancelled}; those that run go on.
+  void cancel(const std::vector<RequestId>& ids);
   void cancel_waiting();
 
   std::optional<TimeNs> next_timer() const;  // when run_due() will have a batch
@@ -91,7 +99,11 @@ class ModuleQueue {
     std::exception_ptr error;
   };
 
+  // Takes inputs whose requests were cancelled.
+  std::vector<ModuleDone> take(const std::vector<RequestId>& ids);
   Ran run(const std::vector<torch::Tensor>& inputs) const;
+  // The same, after a test of a new shape.
+  Ran run_tested(const std::vector<torch::Tensor>& inputs, std::uint64_t shape);
   // Takes the requests whose results are known; the calls tell them. `batch` and `ran` belong to
   // the last batch.
   std::vector<std::function<void()>> settle(const Batch& batch, const Ran& ran);
@@ -104,6 +116,8 @@ class ModuleQueue {
   std::map<RequestId, Pending> pending_;
   RequestId next_id_ = 0;
   bool is_closed_ = false;
+  const bool tests_shapes_;
+  std::set<std::uint64_t> good_shapes_;  // of the thread that runs
 };
 
 // Batches the inputs that threads submit. Inputs of the same shape, type and device share a batch.
@@ -121,7 +135,7 @@ class ModuleServer {
   // future.
   std::future<ModuleResult> submit(torch::Tensor input);
   // The same without a future. A request that is refused later has its error in the call.
-  void submit(torch::Tensor input, ModuleDone done);
+  RequestId submit(torch::Tensor input, ModuleDone done);
 
   // The results of all inputs, in their order; waits where the queue is full. Throws what the first
   // input that fails throws, and Error{InvalidArgument} if the module itself calls it.
@@ -135,6 +149,9 @@ class ModuleServer {
   // Takes no input from now on, runs all that wait, and ends the thread. From any thread; the
   // module may call it, too, but then it does not wait.
   void shutdown();
+  // As those of ModuleQueue.
+  void hurry();
+  void cancel(const std::vector<RequestId>& ids) { queue_.cancel(ids); }
   void cancel_waiting() { queue_.cancel_waiting(); }
   BatcherCounters counters() const { return queue_.counters(); }
 

@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <exception>
 #include <span>
 #include <string_view>
 
@@ -23,14 +25,28 @@ using torch::Tensor;
 
 constexpr std::string_view kInputs = "inputs", kImages = "images";
 
+// The fields beside an image in the body: "top=5&logits=true". Values are those of JSON, or texts.
+Json query_json(std::string_view query) {
+  Json out = Json::object();
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const std::size_t equals = std::min(pair.find('='), pair.size());
+    const std::string_view value = pair.substr(std::min(pair.size(), equals + 1));
+    Json parsed = Json::parse(value, nullptr, /*allow_exceptions=*/false);
+    if (parsed.is_discarded() || parsed.is_structured()) parsed = value;
+    out[std::string(pair.substr(0, equals))] = std::move(parsed);
+  }
+  return out;
+}
+
 Tensor read_image(const ServedModule& module, std::span<const std::byte> file,
                   const std::string& path) {
   try {
     return module.read_image(file, path);
-  } catch (const Error& error) {
-    if (error.category() != ErrorCategory::CorruptFile) throw;
-    throw ApiError(400, concat(path, ": expected an image (JPEG, PNG, PGM or PPM): ", error.what()),
-                   path, "invalid_image");
+  } catch (const Error&) {
+    const ApiError told = server::to_api_error(std::current_exception());
+    throw ApiError(told.status(), told.what(), path, "invalid_image");
   }
 }
 
@@ -40,12 +56,13 @@ Tensor read_image_text(const ServedModule& module, const Json& json, const std::
     throw ApiError(400, concat(path, ": expected an image as base64"), path, "invalid_image");
   };
   if (!json.is_string()) fail_text();
-  std::string_view text = json.get_ref<const std::string&>();
+  std::string text = json.get<std::string>();
   if (text.starts_with("data:")) {
     const std::size_t comma = text.find(',');
-    if (comma == std::string_view::npos || !text.substr(0, comma).ends_with(";base64")) fail_text();
-    text.remove_prefix(comma + 1);
+    if (comma == std::string::npos || !text.substr(0, comma).ends_with(";base64")) fail_text();
+    text.erase(0, comma + 1);
   }
+  std::erase_if(text, [](char c) { return c == '\n' || c == '\r'; });  // of `base64 FILE`
   const auto bytes = from_base64(text);
   if (!bytes) fail_text();
   return read_image(module, *bytes, path);
@@ -90,7 +107,8 @@ void read_inputs(Fields& fields, const ServedModule& module, InferRequest& reque
 
 Json classes_json(const Tensor& logits, const std::vector<std::string>& classes, Index top) {
   if (!at::isfinite(logits).all().item<bool>()) {
-    throw ApiError(500, "The model computes NaN or infinite logits.");
+    throw ApiError(400, "The model computes NaN or infinite logits for an input.", {},
+                   "invalid_input");
   }
   const std::int64_t count = std::min<std::int64_t>(top, logits.numel());
   const auto [values, labels] = at::log_softmax(logits, 0, at::kDouble).topk(count);
@@ -107,13 +125,8 @@ Json classes_json(const Tensor& logits, const std::vector<std::string>& classes,
 InferRequest read_infer_request(const server::HttpRequest& http, const ServedModule& module,
                                 const std::string& id) {
   InferRequest request;
-  if (http.fields.find("content-type").value_or("").starts_with("image/")) {
-    const auto* const bytes = reinterpret_cast<const std::byte*>(http.body.data());
-    request.field = "body";
-    request.inputs.push_back(read_image(module, {bytes, http.body.size()}, request.field));
-    return request;
-  }
-  const Json body = parse_json(http.body, "the body");
+  const bool is_image = server::media_type(http).starts_with("image/");
+  const Json body = is_image ? query_json(http.query) : parse_json(http.body, "the body");
   Fields fields(body);
   server::check_model(fields, id);
   const std::string format = fields.string("encoding_format").value_or("float");
@@ -123,7 +136,13 @@ InferRequest read_infer_request(const server::HttpRequest& http, const ServedMod
     request.top = fields.integer("top", 1, std::ssize(module.classes)).value_or(request.top);
     request.wants_logits = fields.boolean("logits").value_or(false);
   }
-  read_inputs(fields, module, request);
+  if (is_image) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(http.body.data());
+    request.field = "body";
+    request.inputs.push_back(read_image(module, {bytes, http.body.size()}, request.field));
+  } else {
+    read_inputs(fields, module, request);
+  }
   request.ignored = fields.ignored_names();
   return request;
 }
@@ -132,12 +151,16 @@ Json answer_json(const InferRequest& request, const ServedModule& module,
                  const nn::ModuleResult& result) {
   Json out = Json::object();
   if (module.classes.empty()) {
-    out["output"] = tensor_json(result.output, request.is_base64);
+    try {
+      out["output"] = tensor_json(result.output, request.is_base64);
+    } catch (const Error& error) {
+      throw ApiError(500, concat("The model's output is wrong: ", error.what()), {}, "model_error");
+    }
   } else {
     out["classes"] = classes_json(result.output, module.classes, request.top);
     if (request.wants_logits) out["logits"] = tensor_json(result.output, request.is_base64);
   }
-  out["latency_ms"] = result.latency_ms;
+  out["latency_ms"] = std::round(1e3 * result.latency_ms) / 1e3;
   out["batch"] = result.batch;
   return out;
 }

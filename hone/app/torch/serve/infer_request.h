@@ -17,7 +17,8 @@ namespace hone::app {
 inline constexpr Index kMostInputs = 256;
 
 // A request of POST /v1/infer: {"inputs": [tensor, …]} or {"images": [base64 or data URL, …]}, and
-// "model", "top", "logits" and "encoding_format"; or an image file as the body.
+// "model", "top", "logits" and "encoding_format"; or an image file as the body, and these in the
+// query of the URL.
 struct InferRequest {
   std::vector<torch::Tensor> inputs{};  // without the dimension of the batch
   std::string field{};                  // "inputs" or "images", for errors
@@ -30,8 +31,8 @@ struct InferRequest {
 InferRequest read_infer_request(const server::HttpRequest& request, const ServedModule& module,
                                 const std::string& id);
 // The answer for one input: {"classes": [{"name", "probability"}], "logits"} of a classifier, the
-// most probable class first, or {"output"}; and "latency_ms" and "batch". Throws ApiError{500} for
-// a classifier whose logits are not finite.
+// most probable class first, or {"output"}; and "latency_ms" and "batch". Throws ApiError{400} for
+// logits that are not finite, and ApiError{500} for an output that is no tensor of numbers.
 Json answer_json(const InferRequest& request, const ServedModule& module,
                  const nn::ModuleResult& result);
 

@@ -6,13 +6,16 @@
 #include <ctime>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "hone/app/torch/serve/infer_request.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/server/api/api_error.h"
+#include "hone/server/api/fields.h"
 #include "hone/server/api/json_text.h"
+#include "hone/train/memory/device_memory.h"
 #include "hone/train/serve/script_file.h"
 
 namespace hone::app {
@@ -33,6 +36,12 @@ ApiError refused(BatchRefusal refusal) {
   return out;
 }
 
+ApiError ending() {
+  ApiError out(503, "The server is about to end.");
+  out.retry_after_s = 1;
+  return out;
+}
+
 // What a client hears of an error of the model. LibTorch does not tell a wrong input from a model
 // that cannot work.
 ApiError input_error(const std::exception_ptr& error, const std::string& path) {
@@ -40,15 +49,13 @@ ApiError input_error(const std::exception_ptr& error, const std::string& path) {
     std::rethrow_exception(error);
   } catch (const nn::InputRefused& refusal) {
     return refused(refusal.refusal());
-  } catch (const Error&) {
-    return server::to_api_error(error);
-  } catch (const c10::OutOfMemoryError&) {
-    ApiError out(503, "There is not enough memory.");
-    out.retry_after_s = 1;
-    return out;
-  } catch (const std::bad_alloc&) {
-    return server::to_api_error(error);
+  } catch (const Error& own) {
+    if (own.category() == ErrorCategory::Cancelled) return ending();
+    return {500, concat("The model's output is wrong: ", own.what()), {}, "model_error"};
   } catch (const std::exception& problem) {
+    if (memory::is_out_of_memory(error)) {
+      return server::to_api_error(std::make_exception_ptr(std::bad_alloc()));
+    }
     return {400, concat(path, ": the model cannot compute it: ", nn::script_problem(problem)), path,
             "invalid_input"};
   }
@@ -67,8 +74,9 @@ struct ModuleService::Job {
   InferRequest request;
   std::mutex mutex;
   std::vector<nn::ModuleResult> results;
-  std::exception_ptr error;  // of the first input that failed
-  std::size_t failed = 0;    // its index
+  std::vector<RequestId> ids;  // of inputs that were taken
+  std::exception_ptr error;    // of the first input that failed
+  std::size_t failed = 0;      // its index
   std::size_t left = 0;
 };
 
@@ -80,6 +88,8 @@ ModuleService::ModuleService(ServedModule module, std::string id,
       options_(options),
       routes_({{"GET", "/v1/models",
                 [this](const std::shared_ptr<Exchange>& e, std::uint64_t) { get_models(*e); }},
+               {"GET", "/v1/models/",
+                [this](const std::shared_ptr<Exchange>& e, std::uint64_t) { get_model(*e); }},
                {"POST", "/v1/infer",
                 [this](const std::shared_ptr<Exchange>& e, std::uint64_t) { post_infer(e); },
                 /*is_open=*/false, /*takes_images=*/module_.read_image != nullptr}}),
@@ -87,15 +97,23 @@ ModuleService::ModuleService(ServedModule module, std::string id,
       batch_(batch_sizes()),
       server_(module_.module, options, clock) {}
 
+Json ModuleService::model_json() const {
+  return {{"id", id_},
+          {"object", "model"},
+          {"created", created_},
+          {"owned_by", "hone"},
+          {"kind", module_.kind},
+          {"input_shape", module_.shape.empty() ? Json() : Json(module_.shape)},
+          {"classes", module_.classes}};
+}
+
 void ModuleService::get_models(Exchange& exchange) const {
-  const Json model = {{"id", id_},
-                      {"object", "model"},
-                      {"created", created_},
-                      {"owned_by", "hone"},
-                      {"kind", module_.kind},
-                      {"input_shape", module_.shape.empty() ? Json() : Json(module_.shape)},
-                      {"classes", module_.classes}};
-  server::respond_json(exchange, {{"object", "list"}, {"data", Json::array({model})}});
+  server::respond_json(exchange, {{"object", "list"}, {"data", Json::array({model_json()})}});
+}
+
+void ModuleService::get_model(Exchange& exchange) const {
+  server::check_model_path(exchange.request().path, id_);
+  server::respond_json(exchange, model_json());
 }
 
 void ModuleService::post_infer(const std::shared_ptr<Exchange>& exchange) {
@@ -110,6 +128,7 @@ void ModuleService::post_infer(const std::shared_ptr<Exchange>& exchange) {
                    job->request.field);
   }
   if (server_.counters().waiting + static_cast<Index>(count) > options_.max_queue) {
+    refused_whole_ += static_cast<Index>(count);
     throw refused(BatchRefusal::QueueFull);
   }
   job->results.resize(count);
@@ -117,15 +136,17 @@ void ModuleService::post_infer(const std::shared_ptr<Exchange>& exchange) {
   ++open_;
   for (std::size_t i = 0; i < count; ++i) {
     try {
-      server_.submit(std::move(job->request.inputs[i]),
-                     [this, job, i](nn::ModuleResult result, const std::exception_ptr& error) {
-                       finish(job, i, std::move(result), error);
-                     });
+      job->ids.push_back(
+          server_.submit(std::move(job->request.inputs[i]),
+                         [this, job, i](nn::ModuleResult result, const std::exception_ptr& error) {
+                           finish(job, i, std::move(result), error);
+                         }));
     } catch (...) {
       // The rest is not tried.
       for (; i < count; ++i) finish(job, i, {}, std::current_exception());
     }
   }
+  exchange->on_close([this, ids = job->ids] { server_.cancel(ids); });
 }
 
 void ModuleService::finish(const std::shared_ptr<Job>& job, std::size_t index,
@@ -134,8 +155,6 @@ void ModuleService::finish(const std::shared_ptr<Job>& job, std::size_t index,
   if (!error) {
     latency_.observe(1e-3 * result.latency_ms);
     batch_.observe(static_cast<double>(result.batch));
-    const double mean = mean_s_;
-    mean_s_ = mean + 0.1 * (1e-3 * result.latency_ms - mean);
     job->results[index] = std::move(result);
   } else if (!job->error || index < job->failed) {
     job->error = error;
@@ -160,10 +179,10 @@ void ModuleService::respond(Job& job) {
     }
     const Json answer = {{"object", "inference"}, {"model", id_}, {"results", std::move(results)}};
     server::respond_json(exchange, answer, job.request.ignored);
-  } catch (...) {
+  } catch (const std::exception& error) {
     ApiError told = server::to_api_error(std::current_exception());
     if (told.status() == 500) {
-      log_error(concat("[serve] ", exchange.request().id, ": ", told.what()));
+      log_error(concat("[serve] ", exchange.request().id, ": ", error.what()));
     }
     if (told.retry_after_s > 0) told.retry_after_s = retry_after_s();
     exchange.respond(told.response());
@@ -180,25 +199,28 @@ void ModuleService::tick() {
   const BatcherCounters counters = server_.counters();
   const Index done = counters.finished + counters.failed;
   stalled_s_ = counters.running > 0 && done == last_done_ ? stalled_s_ + 1 : Index{0};
+  rate_ = 0.5 * (rate_ + static_cast<double>(done - last_done_));
   last_done_ = done;
 }
 
 int ModuleService::retry_after_s() const {
-  const double batches =
-      static_cast<double>(server_.counters().waiting) / static_cast<double>(options_.max_batch);
-  return static_cast<int>(std::clamp(std::ceil(mean_s_ * (batches + 1)), 1.0, kMostRetryS));
+  const double waiting = static_cast<double>(server_.counters().waiting);
+  const double rate = rate_;
+  if (rate <= 0) return stalled_s_ > 1 ? static_cast<int>(kMostRetryS) : 1;
+  return static_cast<int>(std::clamp(std::ceil(waiting / rate), 1.0, kMostRetryS));
 }
 
 void ModuleService::write_metrics(server::MetricsText& out) const {
   const BatcherCounters counters = server_.counters();
   out.gauge("hone_inputs_running", "Inputs that the model works on", counters.running);
   out.gauge("hone_inputs_waiting", "Inputs that wait for a batch", counters.waiting);
-  out.counter("hone_inputs_submitted_total", "Inputs that came", counters.submitted);
+  out.counter("hone_inputs_submitted_total", "Inputs that came",
+              counters.submitted + refused_whole_);
   out.counter("hone_inputs_finished_total", "Inputs with a result", counters.finished);
   out.counter("hone_inputs_failed_total", "Inputs that the model could not compute",
               counters.failed);
-  out.counter("hone_inputs_refused_total", "Inputs that would have taken too long",
-              counters.refused);
+  out.counter("hone_inputs_refused_total", "Inputs that found no room or would have taken too long",
+              counters.refused + refused_whole_);
   out.counter("hone_inputs_cancelled_total", "Inputs that were cancelled", counters.cancelled);
   latency_.write(out, "hone_input_latency_seconds", "From the input to its result");
   batch_.write(out, "hone_input_batch_size", "Inputs that ran together, of each input");

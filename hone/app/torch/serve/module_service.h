@@ -29,12 +29,15 @@ class ModuleService final : public server::Service {
   int retry_after_s() const override;
   void write_metrics(server::MetricsText& out) const override;
   void tick() override;
+  void hurry() override { server_.hurry(); }
   bool is_idle() const override { return open_ == 0; }
   void cancel_all() override { server_.cancel_waiting(); }
 
  private:
   struct Job;
+  Json model_json() const;
   void get_models(server::Exchange& exchange) const;
+  void get_model(server::Exchange& exchange) const;
   void post_infer(const std::shared_ptr<server::Exchange>& exchange);
   void finish(const std::shared_ptr<Job>& job, std::size_t index, nn::ModuleResult result,
               const std::exception_ptr& error);
@@ -46,7 +49,8 @@ class ModuleService final : public server::Service {
   const nn::ModuleServerOptions options_;
   const std::vector<server::Route> routes_;
   server::Histogram latency_, batch_;
-  std::atomic<double> mean_s_{0};    // of the recent latencies
+  std::atomic<double> rate_{0};  // inputs that end in a second, recently
+  std::atomic<Index> refused_whole_{0};
   std::atomic<Index> open_{0};       // requests that have not been answered
   Index last_done_ = 0;              // of tick()
   std::atomic<Index> stalled_s_{0};  // since an input ended, while some run

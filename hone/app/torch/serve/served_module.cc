@@ -11,6 +11,7 @@
 #include "hone/core/check.h"
 #include "hone/train/fuse/fuse.h"
 #include "hone/train/serve/script_file.h"
+#include "hone/train/surgery/evaluation_scope.h"
 #include "hone/train/task/vision/score_images.h"
 #include "hone/train/task/vision/vision_model.h"
 
@@ -55,6 +56,12 @@ void check_forward(const torch::jit::Module& script, const std::string& where) {
   if (needed != 2) {  // the first one is the module
     fail_unsupported(where, kWanted, concat(needed - 1, " arguments"));
   }
+  for (const c10::Argument& output : method->function().getSchema().returns()) {
+    const auto kind = output.type()->kind();
+    if (kind == c10::TypeKind::TensorType || kind == c10::TypeKind::AnyType) continue;
+    fail_unsupported(where, "a TorchScript model whose forward() returns one tensor",
+                     output.type()->str());
+  }
 }
 
 ServedModule open_script(const std::filesystem::path& file) {
@@ -72,6 +79,19 @@ ServedModule open_script(const std::filesystem::path& file) {
 }
 
 }  // namespace
+
+void warm_up(const ServedModule& module) {
+  if (module.shape.empty()) return;
+  constexpr int kRuns = 3;
+  std::vector<std::int64_t> sizes = module.shape;
+  sizes.insert(sizes.begin(), 1);
+  const at::NoGradGuard no_grad;
+  const nn::EvaluationScope evaluation(module.module.module());
+  Tensor out;
+  for (int i = 0; i < kRuns; ++i) out = module.module(at::zeros(sizes));
+  HONE_REQUIRE(at::isfinite(out).all().item<bool>(), "serve",
+               "The model computes NaN or infinite logits.");
+}
 
 ServedModule open_served_module(const std::filesystem::path& model) {
   return is_vision_model(model) ? open_classifier(model) : open_script(model);

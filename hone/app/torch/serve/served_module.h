@@ -28,6 +28,10 @@ struct ServedModule {
       read_image{};
 };
 
+// Runs zeros of the shape of an input, if it is known: LibTorch prepares much in the first runs.
+// Throws Error{InvalidArgument} if the outputs are not finite.
+void warm_up(const ServedModule& module);
+
 // Opens the folder of a classifier that `hone train vision` wrote, or a TorchScript file. Throws
 // what task::read_vision_model() and nn::load_script() throw, and Error{Unsupported} for a script
 // whose forward() does not take one tensor.

@@ -113,23 +113,25 @@ std::vector<std::int64_t> read_shape(const Json* json, const std::string& path) 
   std::vector<std::int64_t> sizes;
   for (const Json& size : *json) {
     if (!size.is_number_integer() || size < 1 || size > std::numeric_limits<std::int32_t>::max()) {
-      fail_value(path, kWanted, size.dump());
+      fail_value(path, kWanted, size.is_number() ? size.dump() : size.type_name());
     }
     sizes.push_back(size.get<std::int64_t>());
   }
   return sizes;
 }
 
+// Whether a shape has so many values; its product may not fit into 64 bits.
+bool has_values(const std::vector<std::int64_t>& sizes, std::int64_t values) {
+  for (const std::int64_t size : sizes) values = values % size == 0 ? values / size : 0;
+  return values == 1;
+}
+
 Tensor read_base64(server::Fields& fields, const std::string& text, at::ScalarType type) {
   const std::vector<std::int64_t> sizes = read_shape(fields.find("shape"), fields.path_of("shape"));
   const auto bytes = from_base64(text);
   if (!bytes) fields.fail("b64", "base64");
-  std::size_t values = bytes->size() / at::elementSize(type);
-  for (const std::int64_t size : sizes) {
-    values =
-        values % static_cast<std::size_t>(size) == 0 ? values / static_cast<std::size_t>(size) : 0;
-  }
-  if (values != 1 || bytes->size() % at::elementSize(type) != 0) {
+  const auto values = static_cast<std::int64_t>(bytes->size() / at::elementSize(type));
+  if (!has_values(sizes, values) || bytes->size() % at::elementSize(type) != 0) {
     fail_value(fields.path_of("b64"), "as many bytes as the shape and the type take",
                concat(bytes->size()));
   }
@@ -166,14 +168,24 @@ Tensor read_tensor(const Json& json, const std::string& path) {
   }
   server::Fields fields(json, path);
   const at::ScalarType type = read_type(fields.string("dtype"), fields.path_of("dtype"));
-  if (const auto text = fields.string("b64")) return read_base64(fields, *text, type);
+  const std::optional<std::string> text = fields.string("b64");
   const Json* const data = fields.find("data");
-  if (data == nullptr) fail_value(path, "data or b64", "neither");
+  fields.accept("shape");
+  if (const std::string names = fields.ignored_names(); !names.empty()) {
+    fail_value(path, "dtype, shape, and data or b64 only", names);
+  }
+  if ((data != nullptr) == text.has_value()) {
+    fail_value(path, "either data or b64", text ? "both" : "neither");
+  }
+  if (text) return read_base64(fields, *text, type);
   const Tensor out = read_arrays(*data, type, fields.path_of("data"));
   if (!fields.has("shape")) return out;
   const std::vector<std::int64_t> shape = read_shape(fields.find("shape"), fields.path_of("shape"));
-  if (c10::multiply_integers(shape) != out.numel()) {
-    fail_value(fields.path_of("shape"), concat("a shape of ", out.numel(), " values"), "another");
+  const bool fits =
+      out.dim() == 1 ? has_values(shape, out.numel()) : out.sizes() == at::IntArrayRef(shape);
+  if (!fits) {
+    fail_value(fields.path_of("shape"), concat("that of the data, ", c10::str(out.sizes())),
+               c10::str(at::IntArrayRef(shape)));
   }
   return out.reshape(shape);
 }

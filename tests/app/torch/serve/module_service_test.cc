@@ -58,9 +58,10 @@ class ModuleServiceTest : public testing::Test {
   HttpAnswer infer(const Json& body) const {
     return RawClient(server_->port()).post_json("/v1/infer", body);
   }
-  HttpAnswer send_image(const std::string& bytes, const std::string& type) const {
+  HttpAnswer send_image(const std::string& bytes, const std::string& type,
+                        const std::string& query = "") const {
     RawClient client(server_->port());
-    client.send("POST /v1/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: " + type +
+    client.send("POST /v1/infer" + query + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " + type +
                 "\r\nContent-Length: " + std::to_string(bytes.size()) + "\r\n\r\n" + bytes);
     return client.read();
   }
@@ -163,6 +164,11 @@ TEST_F(ModuleServiceTest, classifies_images_as_classify_does) {
                         .json();
   const Json posted = send_image(bytes, "image/x-portable-graymap").json();
   EXPECT_EQ(posted["results"][0]["classes"].size(), 3U) << "the default of top";
+  const Json more = send_image(bytes, "image/png", "?top=4&logits=true").json()["results"][0];
+  EXPECT_EQ(more["classes"].size(), 4U);
+  EXPECT_EQ(more["logits"].size(), 4U);
+  EXPECT_EQ(send_image(bytes, "image/png", "?frob=1&x").fields.at("x-hone-ignored"), "frob, x");
+  EXPECT_EQ(send_image(bytes, "image/png", "?top=many").status, 400);
   for (const Json& one : {json["results"][0], json["results"][1], posted["results"][0]}) {
     for (std::size_t k = 0; k < one["classes"].size(); ++k) {
       EXPECT_EQ(one["classes"][k]["name"], want[k].name);
@@ -173,6 +179,8 @@ TEST_F(ModuleServiceTest, classifies_images_as_classify_does) {
   const Json models = RawClient(server_->port()).get("/v1/models").json();
   EXPECT_EQ(models["data"][0]["classes"], Json({"oak", "elm", "ash", "fir"}));
   EXPECT_EQ(models["data"][0]["input_shape"], Json({1, 12, 12}));
+  EXPECT_EQ(RawClient(server_->port()).get("/v1/models/net").json(), models["data"][0]);
+  EXPECT_EQ(RawClient(server_->port()).get("/v1/models/other").status, 404);
 }
 
 TEST_F(ModuleServiceTest, names_what_is_wrong_with_a_request) {
@@ -220,10 +228,14 @@ TEST_F(ModuleServiceTest, opens_only_scripts_of_one_tensor) {
   };
   EXPECT_THAT(error("def forward(self, x, y):\n    return x + y\n"), HasSubstr("2 arguments"));
   EXPECT_THAT(error("def other(self, x):\n    return x\n"), HasSubstr("without forward()"));
+  EXPECT_THAT(error("def forward(self, x):\n    return [x]\n"), HasSubstr("Tensor[]"));
+  // What is wrong with every input is the model.
   serve(
       open_served_module(write_script("def forward(self, x, scale: float=2.0):\n"
-                                      "    return [x * scale]\n")));
-  EXPECT_THAT(infer({{"inputs", {{1}}}}).body, HasSubstr("Tensor[]"));
+                                      "    return (x * scale).sum()\n")));
+  const HttpAnswer answer = infer({{"inputs", {{1}}}});
+  EXPECT_EQ(answer.status, 500);
+  EXPECT_THAT(answer.body, HasSubstr("rows"));
 }
 
 // A model that waits until it may go on.
@@ -261,6 +273,30 @@ TEST_F(ModuleServiceTest, refuses_what_would_wait_beyond_the_queue) {
   EXPECT_EQ(first.get().status, 200);
   EXPECT_EQ(second.get().json()["results"][1]["output"], Json({3}));
   EXPECT_EQ(metric("hone_inputs_running") + metric("hone_inputs_waiting"), 0);
+}
+
+TEST_F(ModuleServiceTest, cancels_the_inputs_of_a_client_that_is_gone) {
+  Gate gate;
+  serve(gate.module(), {.max_batch = 1, .max_wait_ms = 0});
+  auto first = std::async(std::launch::async, [this] { return infer({{"inputs", {{1}}}}); });
+  gate.wait_for_call();
+  {
+    RawClient gone(server_->port());
+    gone.send(RawClient::post_text("/v1/infer", R"({"inputs": [[1], [2], [3]]})"));
+    while (metric("hone_inputs_waiting") < 3) std::this_thread::yield();
+  }
+  while (metric("hone_inputs_waiting") > 0) std::this_thread::yield();
+  EXPECT_EQ(metric("hone_inputs_cancelled_total"), 3);
+  gate.open.count_down();
+  EXPECT_EQ(first.get().status, 200);
+  EXPECT_EQ(gate.calls, 1);
+}
+
+// Three numbers would be a row of three, and a batch of them right.
+TEST_F(ModuleServiceTest, inputs_that_are_wrong_alone_are_wrong_together) {
+  serve(open_served_module(write_script(kCode)), {.max_wait_ms = 20, .tests_shapes = true});
+  EXPECT_EQ(infer({{"inputs", {1, 2, 3}}}).status, 400);
+  EXPECT_EQ(infer({{"inputs", {{1, 2, 3}, {4, 5, 6}}}}).json()["results"][0]["batch"], 2);
 }
 
 TEST_F(ModuleServiceTest, ends_after_what_runs_and_cancels_what_waits) {
