@@ -63,9 +63,8 @@ void talk(Context& context, app::Chat& chat, Json& turns) {
     const Interrupt interrupt;
     try {
       if (answer_one(context, chat, line, turns)) continue;
-      const int status = Interrupt::exit_status();
-      if (is_terminal && status == 128 + SIGINT) continue;
-      context.status = status;
+      if (is_terminal && Interrupt::signal() == SIGINT) continue;
+      context.status = Interrupt::exit_status();
       return;
     } catch (const Error& error) {
       if (error.category() != ErrorCategory::InvalidArgument) throw;

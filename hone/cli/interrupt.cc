@@ -82,9 +82,10 @@ std::stop_token Interrupt::token() { return source.get_token(); }
 
 void Interrupt::request() { source.request_stop(); }
 
+int Interrupt::signal() { return first_signal.load(std::memory_order_relaxed); }
+
 int Interrupt::exit_status() {
-  const int signal = first_signal.load(std::memory_order_relaxed);
-  return signal > 0 ? 128 + signal : hone::exit_status(ErrorCategory::Cancelled);
+  return signal() > 0 ? 128 + signal() : hone::exit_status(ErrorCategory::Cancelled);
 }
 
 }  // namespace hone::cli

@@ -19,6 +19,8 @@ class Interrupt {
   static std::stop_token token();
   // As a signal does.
   static void request();
+  // The first signal; 0 without one.
+  static int signal();
   // The exit status of a job that ended because of the stop: 128 + the signal's number, or 130
   // without a signal.
   static int exit_status();

@@ -186,7 +186,9 @@ std::optional<HttpResponse> Server::State::refuse_head(const HttpRequest& head) 
     if (route == nullptr || !route->is_open) access.check(head);
     return std::nullopt;
   } catch (...) {
-    return refusal(head.id, std::current_exception());
+    HttpResponse out = refusal(head.id, std::current_exception());
+    for (const auto& [name, value] : access.cors_fields(head).all()) out.fields.add(name, value);
+    return out;
   }
 }
 
@@ -206,16 +208,16 @@ void Server::State::handle(const std::shared_ptr<Exchange>& exchange) {
     if (is_get && request.path == kMetrics) return respond_metrics(*exchange);
     if (route == nullptr) fail_without_route(request);
     check_type(*route, request);
+    // Counted before the check, so that stop() sees what it does not refuse.
+    ++reading;
+    const std::shared_ptr<void> counted(
+        &reading, [](void* count) { --*static_cast<std::atomic<Index>*>(count); });
     if (!is_ready) {
       ApiError error(503, "The server is about to end.");
       error.retry_after_s = 1;
       throw error;
     }
-    ++reading;
-    readers.post([this, route, exchange, salt] {
-      answer(*route, exchange, salt);
-      --reading;
-    });
+    readers.post([this, route, exchange, salt, counted] { answer(*route, exchange, salt); });
   } catch (...) {
     refuse(*exchange, std::current_exception());
   }

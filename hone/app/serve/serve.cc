@@ -14,6 +14,16 @@
 
 namespace hone::app {
 
+namespace {
+
+// Ends the jobs of a service while its engine lives.
+struct Finisher {
+  server::TextService& service;
+  ~Finisher() { service.finish(); }
+};
+
+}  // namespace
+
 void serve(const ServeOptions& options, Executor& executor) {
   infer::EngineOptions engine_options = options.engine;
   engine_options.executor = &executor;
@@ -35,12 +45,12 @@ void serve(const ServeOptions& options, Executor& executor) {
   const Clock& clock = engine_options.clock != nullptr ? *engine_options.clock : steady_clock();
   service.emplace(model, clock);
   {
+    const Finisher finisher{*service};
     const std::jthread loop([&engine](std::stop_token stop) { engine->run(std::move(stop)); });
     run_server(
         options, *service,
         {{"context", engine->info().context}, {"chat_template", model.chat_template != nullptr}});
   }
-  service->finish();
 }
 
 }  // namespace hone::app

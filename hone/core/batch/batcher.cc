@@ -77,6 +77,11 @@ std::int64_t Batcher::work_ahead(TimeNs now) const {
 }
 
 bool Batcher::cancel(RequestId id) {
+  if (std::erase_if(retries_, [id](const Batch& row) { return row.rows.front() == id; }) > 0) {
+    --counters_.running;
+    ++counters_.cancelled;
+    return true;
+  }
   for (auto& [shape, group] : groups_) {
     const auto removed =
         std::erase_if(group.waiting, [id](const Waiting& waiting) { return waiting.id == id; });
@@ -97,6 +102,10 @@ std::vector<RequestId> Batcher::cancel_waiting() {
     group.is_on_trial = false;
   }
   counters_.waiting -= std::ssize(ids);
+  for (const Batch& row : std::exchange(retries_, {})) {
+    ids.push_back(row.rows.front());
+    --counters_.running;
+  }
   counters_.cancelled += std::ssize(ids);
   return ids;
 }

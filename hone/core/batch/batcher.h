@@ -48,9 +48,9 @@ struct BatcherCounters {
 //
 // Requests with equal shape keys share a batch, in order of arrival. When the function is idle, a
 // batch starts if it or the queue is full, or if its oldest request has waited max_wait_ns or would
-// exceed the latency limit by waiting longer. With max_wait_ns = 0, a batch starts whenever the
-// function is idle. The rows of a failed batch run again one by one, so that one bad row fails
-// alone.
+// have waited half of the time that the latency limit leaves. With max_wait_ns = 0, a batch starts
+// whenever the function is idle. The rows of a failed batch run again one by one, so that one bad
+// row fails alone.
 //
 // The duration of a batch is predicted from earlier batches of the same shape. Before the first
 // one, the prediction is 0.
@@ -63,9 +63,10 @@ class Batcher {
   std::optional<BatchRefusal> submit(RequestId id, std::uint64_t shape, TimeNs now);
   // From now on, batches start whenever the function is idle.
   void stop_waiting() { options_.max_wait_ns = 0; }
-  // Removes a waiting request, and returns whether there was one. A running one is left alone.
+  // Removes a request that waits, or that waits to be retried, and returns whether there was one. A
+  // running one is left alone.
   bool cancel(RequestId id);
-  // Removes all waiting requests, and returns them.
+  // Removes all such requests, and returns them.
   std::vector<RequestId> cancel_waiting();
   // Returns the batch to run now, if there is one. The latency limit of its oldest request bounds
   // the number of rows. A request that could not meet the limit alone is refused.

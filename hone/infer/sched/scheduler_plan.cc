@@ -169,7 +169,7 @@ void Scheduler::plan_prefill(Step& step, const std::vector<Active*>& order, Time
   quota = std::min(quota, static_cast<Index>(followers_credit_));
   if (quota < rows) plan_chunk(step, **head, rows - quota, now);
   for (Active* active : followers) {
-    if (active->state != State::Running) continue;  // the head's chunk took its blocks
+    if (active->state != State::Running) continue;  // a chunk before took its blocks
     const Index before = step.plan.shape.prefill_tokens;
     plan_chunk(step, *active, quota, now);
     const Index taken = step.plan.shape.prefill_tokens - before;

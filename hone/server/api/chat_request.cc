@@ -167,12 +167,12 @@ void read_chat_tools(Fields& fields, ChatRequest& chat) {
     if (function == nullptr) choice.fail("function", "an object with the name of a tool");
     return Fields(*function, choice.path_of("function")).required_string("name");
   };
-  read_tool_choice(fields, chat, {name_of, [](Fields& choice) {
-                                    const Json* allowed = choice.find("allowed_tools");
-                                    if (allowed == nullptr)
-                                      choice.fail("allowed_tools", "an object");
-                                    return allowed;
-                                  }});
+  const auto allowed_of = [](Fields& choice) {
+    const Json* allowed = choice.find("allowed_tools");
+    if (allowed == nullptr) choice.fail("allowed_tools", "an object");
+    return allowed;
+  };
+  read_tool_choice(fields, chat, {name_of, allowed_of, "tool_choice.allowed_tools"});
 }
 
 void set_tool_mode(ChatRequest& chat, Fields& fields, std::string_view name,
@@ -216,7 +216,7 @@ void read_tool_choice(Fields& fields, ChatRequest& chat, const ToolChoiceShape& 
     chat.choice = ChatRequest::ToolChoice::Required;
     return allow_tool(chat, shape.name_of(named), kChoice);
   }
-  Fields several(*shape.allowed_of(named), "tool_choice.allowed_tools");
+  Fields several(*shape.allowed_of(named), shape.allowed_path);
   set_tool_mode(chat, several, "mode", several.required_string("mode"));
   read_tools(several, [&](Fields& tool) { allow_tool(chat, shape.name_of(tool), kChoice); });
   if (chat.allowed.empty()) several.fail("tools", "at least one tool");

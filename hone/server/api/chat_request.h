@@ -45,6 +45,7 @@ void allow_tool(ChatRequest& chat, std::string name, std::string_view param);
 struct ToolChoiceShape {
   std::string (*name_of)(Fields& choice);
   const Json* (*allowed_of)(Fields& choice);
+  std::string allowed_path;  // the place of that object
 };
 // Reads parallel_tool_calls and tool_choice of the OpenAI APIs, after the tools.
 void read_tool_choice(Fields& fields, ChatRequest& chat, const ToolChoiceShape& shape);

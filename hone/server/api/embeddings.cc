@@ -51,20 +51,21 @@ struct EmbeddingJob {
   bool is_mean = false, is_base64 = false;
   std::string model{};
   std::uint64_t salt = 0;
-  Json data = Json::array();
-  Index tokens = 0;
+  std::vector<std::vector<float>> vectors{};
 
-  void add(infer::Engine& engine, std::size_t i) {
-    tokens += std::ssize(inputs[i]);
-    const std::vector<float> vector = embed(engine, inputs[i], is_mean, salt);
-    data.push_back({{"object", "embedding"},
-                    {"index", i},
-                    {"embedding", is_base64 ? Json(to_base64(std::as_bytes(std::span(vector))))
-                                            : Json(vector)}});
-  }
   Json answer() const {
+    Json data = Json::array();
+    Index tokens = 0;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      tokens += std::ssize(inputs[i]);
+      const std::vector<float>& vector = vectors[i];
+      data.push_back({{"object", "embedding"},
+                      {"index", i},
+                      {"embedding", is_base64 ? Json(to_base64(std::as_bytes(std::span(vector))))
+                                              : Json(vector)}});
+    }
     return {{"object", "list"},
-            {"data", data},
+            {"data", std::move(data)},
             {"model", model},
             {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
   }
@@ -90,14 +91,18 @@ void post_embeddings(TextService& service, const std::shared_ptr<Exchange>& exch
   job->is_mean = pooling == "mean";
   const auto add = [exchange, job](infer::Engine& engine, std::size_t i) {
     if (exchange->is_closed()) return false;
-    job->add(engine, i);
+    job->vectors.push_back(embed(engine, job->inputs[i], job->is_mean, job->salt));
     return true;
   };
   const auto respond = [&service, exchange, job,
                         held = service.hold()](const std::exception_ptr& error) {
     service.post([exchange, job, held, error] {
-      if (error) return exchange->respond(to_api_error(error).response());
-      respond_json(*exchange, job->answer());
+      try {
+        if (error) std::rethrow_exception(error);
+        respond_json(*exchange, job->answer());
+      } catch (...) {
+        exchange->respond(to_api_error(std::current_exception()).response());
+      }
     });
   };
   post_pieces(service.engine(), {.pieces = job->inputs.size(), .run = add, .end = respond});

@@ -143,7 +143,8 @@ void check_model(Fields& fields, const std::string& id) {
 }
 
 void check_model_path(std::string_view path, const std::string& id) {
-  const std::string_view model = path.substr(path.rfind('/') + 1);
+  constexpr std::string_view kModels = "/v1/models/";
+  const std::string model = percent_decoded(path.substr(std::min(path.size(), kModels.size())));
   if (model != id) fail_model(model, id);
 }
 

@@ -50,7 +50,7 @@ class Fields {
 
 // Throws ApiError{404} unless `model` is absent or has the id of the served one.
 void check_model(Fields& fields, const std::string& id);
-// Throws ApiError{404} unless the last part of the path, as in /v1/models/<id>, is that id.
+// Throws ApiError{404} unless the path is /v1/models/ with that id.
 void check_model_path(std::string_view path, const std::string& id);
 
 // Two lists of names as one.

@@ -75,7 +75,8 @@ void read_response_tools(Fields& fields, ChatRequest& chat) {
     if (choice.required_string("type") != "function") choice.fail("type", "function");
     return choice.required_string("name");
   };
-  read_tool_choice(fields, chat, {name_of, [](Fields& choice) { return &choice.json(); }});
+  read_tool_choice(fields, chat,
+                   {name_of, [](Fields& choice) { return &choice.json(); }, "tool_choice"});
 }
 
 // text.format, in the shape of response_format.

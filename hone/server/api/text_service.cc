@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/version.h"
+#include "hone/server/api/api_error.h"
 #include "hone/server/api/generation.h"
 #include "hone/server/api/routes.h"
 
@@ -15,7 +16,8 @@ namespace {
 
 constexpr std::size_t kFormatBytes = 64 << 20;  // of compiled schemas that are kept
 constexpr double kMostRetryS = 120;             // clients do not wait longer than that
-constexpr double kSilenceS = 15;                // then a stream tells that it lives
+constexpr Index kMostHeld = 64;
+constexpr double kSilenceS = 15;  // then a stream tells that it lives
 // Then the service says that it is in trouble.
 constexpr Index kMostStalledS = 60, kMostFailures = 8;
 
@@ -78,7 +80,12 @@ std::vector<std::shared_ptr<Generation>> TextService::open_generations() const {
 }
 
 std::shared_ptr<void> TextService::hold() const {
-  ++*held_;
+  if (++*held_ > kMostHeld) {
+    --*held_;
+    ApiError error(429, "Too many embeddings and scores of prompts wait.", {}, "queue_full");
+    error.retry_after_s = 1;
+    throw error;
+  }
   return {held_.get(), [held = held_](void*) { --*held; }};
 }
 

@@ -57,7 +57,8 @@ class TextService final : public Service {
   // Runs a job that computes much, such as an answer with the scores of a prompt, on a thread of
   // its own: the writer of answers must not wait for it.
   void post(std::function<void()> job) { worker_.post(std::move(job)); }
-  // As long as the result lives, a request without a generation has not been answered.
+  // As long as the result lives, a request without a generation has not been answered. Throws
+  // ApiError{429} if there are many.
   std::shared_ptr<void> hold() const;
   // Runs posted jobs to their end; later ones never run. Call it before the engine ends.
   void finish();

@@ -45,10 +45,6 @@ void Exchange::respond(const HttpResponse& response) {
     const std::scoped_lock lock(mutex_);
     if (std::exchange(has_begun_, true)) return;
     status_ = response.status;
-    // A request that was refused unread may have a body that nobody reads.
-    if (response.status == 413 || response.status == 431 || response.status == 408) {
-      keeps_alive_ = false;
-    }
   }
   std::string out = head(response.status, response.type, response.fields);
   if (response.status != 204) out += concat("Content-Length: ", response.body.size(), "\r\n");

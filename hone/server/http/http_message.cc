@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstddef>
 
 namespace hone::server {
 namespace {
@@ -13,19 +15,16 @@ struct Phrase {
   int status;
   std::string_view text;
 };
-constexpr std::array<Phrase, 20> kPhrases = {{{200, "OK"},
+constexpr std::array<Phrase, 17> kPhrases = {{{200, "OK"},
                                               {204, "No Content"},
                                               {400, "Bad Request"},
                                               {401, "Unauthorized"},
                                               {403, "Forbidden"},
                                               {404, "Not Found"},
                                               {405, "Method Not Allowed"},
-                                              {408, "Request Timeout"},
-                                              {411, "Length Required"},
                                               {413, "Payload Too Large"},
                                               {415, "Unsupported Media Type"},
                                               {417, "Expectation Failed"},
-                                              {422, "Unprocessable Entity"},
                                               {429, "Too Many Requests"},
                                               {431, "Request Header Fields Too Large"},
                                               {500, "Internal Server Error"},
@@ -52,6 +51,20 @@ std::size_t HttpFields::count(std::string_view name) const {
 std::string lower_case(std::string_view text) {
   std::string out(text);
   std::ranges::transform(out, out.begin(), lower);
+  return out;
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    const char* const end = text.data() + std::min(text.size(), i + 3);
+    const bool is_code = text[i] == '%' &&
+                         end - text.data() == static_cast<std::ptrdiff_t>(i + 3) &&
+                         std::from_chars(text.data() + i + 1, end, value, 16).ptr == end;
+    out.push_back(is_code ? static_cast<char>(value) : text[i]);
+    if (is_code) i += 2;
+  }
   return out;
 }
 

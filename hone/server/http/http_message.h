@@ -37,6 +37,8 @@ struct HttpRequest {
 
 // In ASCII.
 std::string lower_case(std::string_view text);
+// With %2F and the like as the characters that they stand for.
+std::string percent_decoded(std::string_view text);
 // The type of the body in lower case, without parameters: "application/json".
 std::string media_type(const HttpRequest& request);
 

@@ -203,6 +203,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     wait_for_request();
   }
   void refuse_and_close(const Refusal& refusal) {
+    // Connections that linger count, too.
+    is_unread_ = std::ssize(state_->connections) < 2 * state_->options.max_connections;
     begin_answer(HttpRequest{.method = "GET", .id = make_id()}, false, true);
     exchange_->respond(response_of(refusal));
   }
@@ -270,7 +272,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     asio::async_write(stream_, asio::buffer(kContinue), bind(&Connection::read_body));
   }
 
-  // Whether the handler would look at a request with this head; refuses it otherwise.
+  // Whether the gate lets a request with this head in; refuses it otherwise.
   bool is_admitted() {
     HttpRequest request = to_request(parser_->get());
     const std::optional<HttpResponse> refusal = state_->gate(request);
@@ -480,6 +482,9 @@ void Listener::stop() {
     for (const auto& connection : all) connection->end();
   });
   state_->thread.join();
+  // What was posted too late would keep the state for ever, which keeps it.
+  state_->context.restart();
+  state_->context.poll();
 }
 
 }  // namespace hone::server

@@ -30,8 +30,8 @@ struct ModuleServerOptions {
   // by what earlier batches of their kind took (Batcher).
   double max_latency_ms = 0;
   Index max_queue = 1024;
-  // The first batch of inputs of a shape has one row: what the module cannot take alone then never
-  // shares a batch with others, whose sizes could make it right.
+  // Before the first batch of a shape, its first row runs alone: what the module cannot take alone
+  // then never shares a batch with others, whose number could make it right.
   bool tests_shapes = false;
 };
 
@@ -51,8 +51,8 @@ class InputRefused : public Error {
   BatchRefusal refusal_;
 };
 
-// Called once for an input that was taken, on the thread that runs the module: with the result, or
-// with what the forward pass threw, Error{Cancelled} or InputRefused. Must not throw.
+// Called once for an input that was taken, on the thread that runs the module or cancels: with the
+// result, or with what the forward pass threw, Error{Cancelled} or InputRefused. Must not throw.
 using ModuleDone = std::function<void(ModuleResult result, const std::exception_ptr& error)>;
 
 // The queue of a ModuleServer without its thread: the caller says when to run. The module computes
@@ -99,7 +99,7 @@ class ModuleQueue {
     std::exception_ptr error;
   };
 
-  // Takes inputs whose requests were cancelled.
+  // Removes inputs whose requests were cancelled.
   std::vector<ModuleDone> take(const std::vector<RequestId>& ids);
   Ran run(const std::vector<torch::Tensor>& inputs) const;
   // The same, after a test of a new shape.

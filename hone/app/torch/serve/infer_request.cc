@@ -21,21 +21,26 @@ namespace {
 
 using server::ApiError;
 using server::Fields;
+using server::percent_decoded;
 using torch::Tensor;
 
 constexpr std::string_view kInputs = "inputs", kImages = "images";
 
-// The fields beside an image in the body: "top=5&logits=true". Values are those of JSON, or texts.
+// The fields beside an image in the body: "top=5&logits=true".
 Json query_json(std::string_view query) {
   Json out = Json::object();
   while (!query.empty()) {
     const std::string_view pair = query.substr(0, query.find('&'));
     query.remove_prefix(std::min(query.size(), pair.size() + 1));
     const std::size_t equals = std::min(pair.find('='), pair.size());
-    const std::string_view value = pair.substr(std::min(pair.size(), equals + 1));
-    Json parsed = Json::parse(value, nullptr, /*allow_exceptions=*/false);
-    if (parsed.is_discarded() || parsed.is_structured()) parsed = value;
-    out[std::string(pair.substr(0, equals))] = std::move(parsed);
+    const std::string name = percent_decoded(pair.substr(0, equals));
+    const std::string text = percent_decoded(pair.substr(std::min(pair.size(), equals + 1)));
+    Json value = text;
+    if (name == "top" || name == "logits") {
+      value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+      if (value.is_discarded()) value = text;
+    }
+    out[name] = std::move(value);
   }
   return out;
 }

@@ -75,6 +75,7 @@ struct ModuleService::Job {
   std::mutex mutex;
   std::vector<nn::ModuleResult> results;
   std::vector<RequestId> ids;  // of inputs that were taken
+  bool is_refused = false;     // by the queue; what follows says nothing of the inputs
   std::exception_ptr error;    // of the first input that failed
   std::size_t failed = 0;      // its index
   std::size_t left = 0;
@@ -96,6 +97,11 @@ ModuleService::ModuleService(ServedModule module, std::string id,
       latency_(server::short_times()),
       batch_(batch_sizes()),
       server_(module_.module, options, clock) {}
+
+ModuleService::~ModuleService() {
+  server_.shutdown();
+  writer_.end();  // its last answers ask for the counters
+}
 
 Json ModuleService::model_json() const {
   return {{"id", id_},
@@ -133,6 +139,7 @@ void ModuleService::post_infer(const std::shared_ptr<Exchange>& exchange) {
   }
   job->results.resize(count);
   job->left = count;
+  job->ids.reserve(count);
   ++open_;
   for (std::size_t i = 0; i < count; ++i) {
     try {
@@ -142,8 +149,15 @@ void ModuleService::post_infer(const std::shared_ptr<Exchange>& exchange) {
                            finish(job, i, std::move(result), error);
                          }));
     } catch (...) {
-      // The rest is not tried.
+      {
+        const std::scoped_lock lock(job->mutex);
+        job->is_refused = true;
+        job->error = std::current_exception();
+      }
+      // The rest is not tried, and what waits is not needed.
       for (; i < count; ++i) finish(job, i, {}, std::current_exception());
+      server_.cancel(job->ids);
+      return;
     }
   }
   exchange->on_close([this, ids = job->ids] { server_.cancel(ids); });
@@ -156,7 +170,7 @@ void ModuleService::finish(const std::shared_ptr<Job>& job, std::size_t index,
     latency_.observe(1e-3 * result.latency_ms);
     batch_.observe(static_cast<double>(result.batch));
     job->results[index] = std::move(result);
-  } else if (!job->error || index < job->failed) {
+  } else if (!job->error || (index < job->failed && !job->is_refused)) {
     job->error = error;
     job->failed = index;
   }
@@ -212,15 +226,16 @@ int ModuleService::retry_after_s() const {
 
 void ModuleService::write_metrics(server::MetricsText& out) const {
   const BatcherCounters counters = server_.counters();
+  const Index refused_whole = refused_whole_;
   out.gauge("hone_inputs_running", "Inputs that the model works on", counters.running);
   out.gauge("hone_inputs_waiting", "Inputs that wait for a batch", counters.waiting);
   out.counter("hone_inputs_submitted_total", "Inputs that came",
-              counters.submitted + refused_whole_);
+              counters.submitted + refused_whole);
   out.counter("hone_inputs_finished_total", "Inputs with a result", counters.finished);
   out.counter("hone_inputs_failed_total", "Inputs that the model could not compute",
               counters.failed);
   out.counter("hone_inputs_refused_total", "Inputs that found no room or would have taken too long",
-              counters.refused + refused_whole_);
+              counters.refused + refused_whole);
   out.counter("hone_inputs_cancelled_total", "Inputs that were cancelled", counters.cancelled);
   latency_.write(out, "hone_input_latency_seconds", "From the input to its result");
   batch_.write(out, "hone_input_batch_size", "Inputs that ran together, of each input");

@@ -21,6 +21,7 @@ class ModuleService final : public server::Service {
   // `id` is the model's name for clients.
   ModuleService(ServedModule module, std::string id, const nn::ModuleServerOptions& options,
                 const Clock& clock = steady_clock());
+  ~ModuleService() override;
   ModuleService(const ModuleService&) = delete;
   ModuleService& operator=(const ModuleService&) = delete;
 
@@ -55,7 +56,7 @@ class ModuleService final : public server::Service {
   Index last_done_ = 0;              // of tick()
   std::atomic<Index> stalled_s_{0};  // since an input ended, while some run
   server::Workers writer_{1};
-  nn::ModuleServer server_;  // ends first
+  nn::ModuleServer server_;
 };
 
 }  // namespace hone::app

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/app/torch/serve/serve_module.h"
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "hone/app/torch/serve/module_service.h"
@@ -26,6 +28,9 @@ void serve_module(const ServeModuleOptions& options) {
                            .max_queue = options.max_queue,
                            .tests_shapes = tests_shapes});
     run_server(options, service, facts);
+    for (int i = 0; i < 100 && !service.is_idle(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
     if (service.is_idle()) return;
     // Nothing can interrupt a forward pass.
     log_error("[serve] A forward pass has not ended. The process ends without it.");
