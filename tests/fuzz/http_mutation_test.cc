@@ -44,8 +44,8 @@ constexpr double kPauseSeconds =
 constexpr double kStatusSeconds = 5 * kSlowdown, kAnswerSeconds = 40 * kSlowdown;
 
 // docs/serve.md has them, but for 204 (OPTIONS) and 417 (Expect).
-constexpr std::array kToldStatuses = {200, 204, 400, 401, 403, 404, 405,
-                                      413, 415, 417, 429, 431, 501, 503, 504};
+constexpr std::array kToldStatuses = {200, 204, 400, 401, 403, 404, 405, 413,
+                                      415, 417, 429, 431, 501, 503, 504};
 
 // It knows tools and reasoning.
 constexpr std::string_view kChatTemplate =

@@ -6,7 +6,7 @@ infer.py HONE MODEL IMAGES [--clients N] [--requests N] [--rounds N]
 
 Starts `hone serve MODEL` twice, with batches of one and of 32 images, and sends the images of a
 folder from N clients, in turns. Every answer must name the class that the image has alone. Prints a
-JSON document: images per second, median latency and mean batch of both, and the ratio of each round.
+JSON document: images per second, median latency and mean batch of both, and the ratios of rounds.
 """
 
 import argparse

@@ -128,6 +128,11 @@ std::optional<Refusal> head_refusal(const Parser::value_type& head) {
   return std::nullopt;
 }
 
+// Whether the client sends its body after "100 Continue" only.
+bool waits_to_continue(const Parser::value_type& head) {
+  return head.version() == 11 && !head[http::field::expect].empty();
+}
+
 // Nothing where nobody would read the answer, such as after a timeout, which closes the socket.
 std::optional<Refusal> reading_refusal(ErrorCode error, const ListenerOptions& options) {
   if (error == http::error::body_limit) {
@@ -203,7 +208,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
     wait_for_request();
   }
   void refuse_and_close(const Refusal& refusal) {
-    // Connections that linger count, too.
     is_unread_ = std::ssize(state_->connections) < 2 * state_->options.max_connections;
     begin_answer(HttpRequest{.method = "GET", .id = make_id()}, false, true);
     exchange_->respond(response_of(refusal));
@@ -266,8 +270,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
       return;
     }
     stream_.expires_after(to_ms(state_->options.body_s));
-    const bool is_legacy = parser_->get().version() == 10;
-    if (parser_->get()[http::field::expect].empty() || is_legacy) return read_body({});
+    if (!waits_to_continue(parser_->get())) return read_body({});
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(stream_, asio::buffer(kContinue), bind(&Connection::read_body));
   }
