@@ -121,13 +121,19 @@ class Batch {
 };
 
 const std::vector<Work> kDecode(16, {1, 300});
+// One of many texts has most of the work, so that workers share it.
+const std::vector<Work> kUneven = [] {
+  std::vector<Work> work(16, {1, 20});
+  work[5] = {1, 3000};
+  return work;
+}();
 const std::vector<Work> kMixed = {{1, 1},  {5, 300},   {1, 257}, {70, 90},
                                   {1, 33}, {200, 700}, {8, 8}};
 
 TEST(AttentionBatch, gives_each_sequence_the_bits_that_it_has_alone) {
   ThreadPool pool(3);
   for (const Dtype dtype : {Dtype::Float32, Dtype::Float16, Dtype::Int8}) {
-    for (const auto* work : {&kDecode, &kMixed}) {
+    for (const auto* work : {&kDecode, &kMixed, &kUneven}) {
       const Batch batch(dtype, 8, 2, 24, *work);
       const auto expected = batch.one_by_one();
       EXPECT_EQ(batch.all(serial_executor()), expected);
