@@ -140,7 +140,7 @@ void Server::State::respond_metrics(Exchange& exchange) const {
 
 // Null if there is none.
 const Route* Server::State::find_route(const HttpRequest& request) const {
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const std::string_view asked = request.method, method = asked == "HEAD" ? "GET" : asked;
   const auto found = std::ranges::find_if(service.routes(), [&](const Route& route) {
     return route.has(request.path) && route.method == method;
   });
