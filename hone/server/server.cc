@@ -187,7 +187,8 @@ std::optional<HttpResponse> Server::State::refuse_head(const HttpRequest& head) 
     return std::nullopt;
   } catch (...) {
     HttpResponse out = refusal(head.id, std::current_exception());
-    for (const auto& [name, value] : access.cors_fields(head).all()) out.fields.add(name, value);
+    const HttpFields cors = access.cors_fields(head);
+    for (const auto& [name, value] : cors.all()) out.fields.add(name, value);
     return out;
   }
 }

@@ -525,6 +525,7 @@ TEST(Server, does_not_read_a_large_body_of_a_stranger) {
   ServerOptions options;
   options.listener.port = 0;
   options.keys = {{"ann", "secret-of-ann"}};
+  options.cors_origins = {"http://a.test"};
   Server server(options, echo);
   server.start();
   const std::string head =
@@ -534,6 +535,11 @@ TEST(Server, does_not_read_a_large_body_of_a_stranger) {
   EXPECT_EQ(stranger.read().status, 401);
   stranger.send(std::string(1000000, 'x'));
   EXPECT_TRUE(stranger.is_closed_by_server());
+  RawClient page(server.port());
+  page.send(head + "Origin: http://a.test\r\nContent-Length: 1000000\r\n\r\n");
+  const HttpAnswer told = page.read();
+  EXPECT_EQ(told.status, 401);
+  EXPECT_EQ(told.fields.at("access-control-allow-origin"), "http://a.test");
   RawClient chunked(server.port());
   chunked.send(head + "Transfer-Encoding: chunked\r\n\r\n");
   EXPECT_EQ(chunked.read().status, 401);

@@ -18,7 +18,8 @@ namespace {
 // No Huffman code is shorter than a bit, and the largest component has one for each 64 pixels.
 constexpr Index kPixelsPerByte = 512;
 // Progressive files of a few bytes a scan would take very long.
-constexpr int kMaxScans = 100;
+constexpr int kMaxScans = 100, kUsualScans = 16;
+constexpr Index kMaxScannedPixels = Index{1} << 30;  // in all scans; the usual number is allowed
 
 // Warnings after which all pixels are still those that were encoded.
 constexpr std::array<int, 4> kHarmlessWarnings = {JWRN_EXTRANEOUS_DATA, JWRN_ADOBE_XFORM,
@@ -61,9 +62,13 @@ void take_warning(j_common_ptr info, int level) {
 }
 
 void watch_scans(j_common_ptr info) {
-  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMaxScans) return;
+  const auto& image = *reinterpret_cast<j_decompress_ptr>(info);
+  const Index pixels = Index{image.image_height} * Index{image.image_width};
+  const auto most = std::clamp<Index>(kMaxScannedPixels / pixels, kUsualScans, kMaxScans);
+  if (image.input_scan_number <= most) return;
   auto& calls = *static_cast<GuardedCalls*>(info->client_data);
-  std::snprintf(calls.message.data(), calls.message.size(), "more than %d scans", kMaxScans);
+  std::snprintf(calls.message.data(), calls.message.size(), "more than %d scans",
+                static_cast<int>(most));
   calls.give_up();
 }
 

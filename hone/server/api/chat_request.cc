@@ -182,7 +182,7 @@ void set_tool_mode(ChatRequest& chat, Fields& fields, std::string_view name,
   } else if (mode == "required") {
     chat.choice = ChatRequest::ToolChoice::Required;
   } else if (mode != "auto") {
-    fields.fail(name, "none, auto, required or an object");
+    fields.fail(name, name == "mode" ? "auto or required" : "none, auto, required or an object");
   }
 }
 

@@ -110,6 +110,8 @@ bool is_out_of_memory(const std::exception_ptr& thrown) {
   } catch (const c10::Error& error) {
     return std::string_view(error.what_without_backtrace()).find("DefaultCPUAllocator") !=
            std::string_view::npos;
+  } catch (const std::exception& error) {  // of a script, whose interpreter writes another type
+    return std::string_view(error.what()).find("DefaultCPUAllocator") != std::string_view::npos;
   } catch (...) {
     return false;
   }

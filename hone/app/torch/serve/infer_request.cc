@@ -15,6 +15,7 @@
 #include "hone/core/check.h"
 #include "hone/server/api/api_error.h"
 #include "hone/server/api/fields.h"
+#include "hone/train/serve/script_file.h"
 
 namespace hone::app {
 namespace {
@@ -158,8 +159,9 @@ Json answer_json(const InferRequest& request, const ServedModule& module,
   if (module.classes.empty()) {
     try {
       out["output"] = tensor_json(result.output, request.is_base64);
-    } catch (const Error& error) {
-      throw ApiError(500, concat("The model's output is wrong: ", error.what()), {}, "model_error");
+    } catch (const std::exception& error) {
+      throw ApiError(500, concat("The model's output is wrong: ", nn::script_problem(error)), {},
+                     "model_error");
     }
   } else {
     out["classes"] = classes_json(result.output, module.classes, request.top);

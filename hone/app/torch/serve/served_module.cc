@@ -56,9 +56,14 @@ void check_forward(const torch::jit::Module& script, const std::string& where) {
   if (needed != 2) {  // the first one is the module
     fail_unsupported(where, kWanted, concat(needed - 1, " arguments"));
   }
+  const auto is_tensor = [](const c10::Argument& argument) {
+    const auto kind = argument.type()->kind();
+    return kind == c10::TypeKind::TensorType || kind == c10::TypeKind::AnyType;
+  };
+  const c10::Argument& input = method->function().getSchema().arguments().at(1);
+  if (!is_tensor(input)) fail_unsupported(where, kWanted, input.type()->str());
   for (const c10::Argument& output : method->function().getSchema().returns()) {
-    const auto kind = output.type()->kind();
-    if (kind == c10::TypeKind::TensorType || kind == c10::TypeKind::AnyType) continue;
+    if (is_tensor(output)) continue;
     fail_unsupported(where, "a TorchScript model whose forward() returns one tensor",
                      output.type()->str());
   }

@@ -229,6 +229,7 @@ TEST_F(ModuleServiceTest, opens_only_scripts_of_one_tensor) {
   EXPECT_THAT(error("def forward(self, x, y):\n    return x + y\n"), HasSubstr("2 arguments"));
   EXPECT_THAT(error("def other(self, x):\n    return x\n"), HasSubstr("without forward()"));
   EXPECT_THAT(error("def forward(self, x):\n    return [x]\n"), HasSubstr("Tensor[]"));
+  EXPECT_THAT(error("def forward(self, x: int):\n    return self.weight * x\n"), HasSubstr("int"));
   // What is wrong with every input is the model.
   serve(
       open_served_module(write_script("def forward(self, x, scale: float=2.0):\n"
