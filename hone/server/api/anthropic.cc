@@ -147,7 +147,7 @@ ChatRequest read_messages_chat(Fields& fields) {
 
 void post_messages(TextService& service, const std::shared_ptr<Exchange>& exchange,
                    std::uint64_t salt) {
-  const Json body = parse_json(exchange->request().body, "the body");
+  const Json body = parse_body(*exchange);
   Fields fields(body);
   check_model(fields, service.model().id);
   infer::Request request;
@@ -171,7 +171,7 @@ void post_messages(TextService& service, const std::shared_ptr<Exchange>& exchan
 
 void post_count_tokens(TextService& service, const std::shared_ptr<Exchange>& exchange,
                        std::uint64_t /*salt*/) {
-  const Json body = parse_json(exchange->request().body, "the body");
+  const Json body = parse_body(*exchange);
   Fields fields(body);
   check_model(fields, service.model().id);
   const auto ids = prompt_ids(service, chat_prompt(service, read_messages_chat(fields)));

@@ -75,7 +75,7 @@ struct EmbeddingJob {
 
 void post_embeddings(TextService& service, const std::shared_ptr<Exchange>& exchange,
                      std::uint64_t salt) {
-  const Json body = parse_json(exchange->request().body, "the body");
+  const Json body = parse_body(*exchange);
   Fields fields(body);
   check_model(fields, service.model().id);
   fields.refuse("dimensions");

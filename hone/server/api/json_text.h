@@ -13,6 +13,11 @@ inline std::string json_text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// Throws Error{CorruptFile} for a body that is no JSON.
+inline Json parse_body(const Exchange& exchange) {
+  return parse_json(exchange.request().body, "the body");
+}
+
 // Answers with a document. `ignored` names fields of the request for X-Hone-Ignored.
 inline void respond_json(Exchange& exchange, const Json& json, const std::string& ignored = {}) {
   HttpResponse response{.body = json_text(json) + "\n"};

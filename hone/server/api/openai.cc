@@ -10,6 +10,7 @@
 #include "hone/core/check.h"
 #include "hone/server/api/between_steps.h"
 #include "hone/server/api/chat_request.h"
+#include "hone/server/api/json_text.h"
 #include "hone/server/api/messages.h"
 #include "hone/server/api/openai_answer.h"
 #include "hone/server/api/prompt_scores.h"
@@ -25,10 +26,6 @@ using infer::TokenId;
 
 constexpr Index kMostChoices = 16;
 constexpr std::size_t kMostPrompts = 64;
-
-Json parse_body(const Exchange& exchange) {
-  return parse_json(exchange.request().body, "the body");
-}
 
 // What both kinds read.
 struct Common {

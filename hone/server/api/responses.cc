@@ -8,6 +8,7 @@
 
 #include "hone/core/check.h"
 #include "hone/server/api/chat_request.h"
+#include "hone/server/api/json_text.h"
 #include "hone/server/api/messages.h"
 #include "hone/server/api/request_fields.h"
 #include "hone/server/api/responses_answer.h"
@@ -98,7 +99,7 @@ ResponseSchema read_format(Fields& fields) {
 
 void post_responses(TextService& service, const std::shared_ptr<Exchange>& exchange,
                     std::uint64_t salt) {
-  const Json body = parse_json(exchange->request().body, "the body");
+  const Json body = parse_body(*exchange);
   Fields fields(body);
   check_model(fields, service.model().id);
   fields.refuse("previous_response_id");

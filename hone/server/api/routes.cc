@@ -22,10 +22,6 @@ namespace {
 
 using ExchangePtr = std::shared_ptr<Exchange>;
 
-Json parse_body(const ExchangePtr& exchange) {
-  return parse_json(exchange->request().body, "the body");
-}
-
 // The context length in the spellings that clients look for.
 Json model_json(const TextService& service) {
   const infer::ModelInfo& info = service.engine().info();
@@ -81,7 +77,7 @@ std::vector<text::TextSegment> prompt_of(const TextService& service, Fields& fie
 
 // Takes the text as `prompt` or `content`, as the servers do that clients know.
 void post_tokenize(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
-  const Json body = parse_body(exchange);
+  const Json body = parse_body(*exchange);
   Fields fields(body);
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
   std::vector<infer::TokenId> ids;
@@ -106,7 +102,7 @@ void post_tokenize(TextService& service, const ExchangePtr& exchange, std::uint6
 }
 
 void post_detokenize(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
-  const Json body = parse_body(exchange);
+  const Json body = parse_body(*exchange);
   Fields fields(body);
   const text::Tokenizer& tokenizer = service.engine().tokenizer();
   const Json* tokens = fields.find("tokens");
@@ -123,7 +119,7 @@ void post_detokenize(TextService& service, const ExchangePtr& exchange, std::uin
 }
 
 void post_apply_template(TextService& service, const ExchangePtr& exchange, std::uint64_t) {
-  const Json body = parse_body(exchange);
+  const Json body = parse_body(*exchange);
   Fields fields(body);
   respond_json(*exchange, {{"prompt", text::joined_text(prompt_of(service, fields))}});
 }
