@@ -118,15 +118,13 @@ std::string_view Server::State::counted_path(std::string_view path) const {
 
 // What keeps the server from answering; empty if nothing does.
 std::string Server::State::trouble() const {
-  return is_ready ? service.trouble() : "The server is about to end.";
+  return is_ready ? service.trouble() : ending_error().what();
 }
 
 void Server::State::respond_health(Exchange& exchange) const {
   const std::string problem = exchange.request().path == "/livez" ? std::string() : trouble();
   if (problem.empty()) return exchange.respond({.body = "{\"status\":\"ok\"}\n"});
-  ApiError error(503, problem);
-  error.retry_after_s = 1;
-  exchange.respond(error.response());
+  exchange.respond(passing_error(503, problem).response());
 }
 
 void Server::State::respond_metrics(Exchange& exchange) const {
@@ -213,11 +211,7 @@ void Server::State::handle(const std::shared_ptr<Exchange>& exchange) {
     ++reading;
     const std::shared_ptr<void> counted(
         &reading, [](void* count) { --*static_cast<std::atomic<Index>*>(count); });
-    if (!is_ready) {
-      ApiError error(503, "The server is about to end.");
-      error.retry_after_s = 1;
-      throw error;
-    }
+    if (!is_ready) throw ending_error();
     readers.post([this, route, exchange, salt, counted] { answer(*route, exchange, salt); });
   } catch (...) {
     refuse(*exchange, std::current_exception());

@@ -22,16 +22,10 @@ ApiError from_refusal(const infer::RefusedError& error) {
   const std::string_view what = error.what();
   const std::string message(what.substr(what.starts_with('[') ? what.find("] ") + 2 : 0));
   switch (error.refusal()) {
-    case infer::Refusal::QueueFull: {
-      ApiError out(429, message, {}, "queue_full");
-      out.retry_after_s = 1;
-      return out;
-    }
-    case infer::Refusal::TenantFull: {
-      ApiError out(429, message, {}, "too_many_requests");
-      out.retry_after_s = 1;
-      return out;
-    }
+    case infer::Refusal::QueueFull:
+      return passing_error(429, message, "queue_full");
+    case infer::Refusal::TenantFull:
+      return passing_error(429, message, "too_many_requests");
     case infer::Refusal::PromptTooLong:
       return {400, message, "messages", "context_length_exceeded"};
     case infer::Refusal::DeadlinePassed:
@@ -106,6 +100,14 @@ HttpResponse ApiError::response() const {
   return out;
 }
 
+ApiError passing_error(int status, std::string message, std::string code) {
+  ApiError out(status, std::move(message), {}, std::move(code));
+  out.retry_after_s = 1;
+  return out;
+}
+
+ApiError ending_error() { return passing_error(503, "The server is about to end."); }
+
 ApiError to_api_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -118,9 +120,7 @@ ApiError to_api_error(const std::exception_ptr& error) {
     if (out.status() == 503) out.retry_after_s = 1;
     return out;
   } catch (const std::bad_alloc&) {
-    ApiError out(503, "There is not enough memory.");
-    out.retry_after_s = 1;
-    return out;
+    return passing_error(503, "There is not enough memory.");
   } catch (const std::exception&) {
     return {500, "The server failed. Its log says more."};
   }

@@ -31,6 +31,11 @@ class ApiError : public std::runtime_error {
   std::string param_, code_;
 };
 
+// An error that passes: the client may come again.
+ApiError passing_error(int status, std::string message, std::string code = {});
+// The error of a server that is about to end.
+ApiError ending_error();
+
 // The ApiError for any exception of the library: hone::Error by its category and refusal, ApiError
 // itself, and 500 for everything else.
 ApiError to_api_error(const std::exception_ptr& error);

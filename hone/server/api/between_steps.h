@@ -12,7 +12,7 @@ namespace hone::server {
 // Work on the thread of the engine in pieces, so that texts go on between them.
 struct PieceWork {
   std::size_t pieces = 0;
-  // Does piece i; returns false if nobody needs the rest.
+  // Does piece i; returns false to leave out the rest.
   std::function<bool(infer::Engine& engine, std::size_t i)> run;
   // Called on the engine's thread after the last piece, or with what a piece threw.
   std::function<void(const std::exception_ptr& error)> end;

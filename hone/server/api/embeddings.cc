@@ -83,9 +83,7 @@ void post_embeddings(TextService& service, const std::shared_ptr<Exchange>& exch
   job->model = service.model().id;
   job->salt = salt;
   job->inputs = read_prompts(fields, "input", service, kMostInputs).ids;
-  const std::string format = fields.string("encoding_format").value_or("float");
-  if (format != "float" && format != "base64") fields.fail("encoding_format", "float or base64");
-  job->is_base64 = format == "base64";
+  job->is_base64 = read_base64_choice(fields);
   const std::string pooling = fields.string("pooling").value_or("last");
   if (pooling != "last" && pooling != "mean") fields.fail("pooling", "last or mean");
   job->is_mean = pooling == "mean";

@@ -137,6 +137,12 @@ std::string Fields::ignored_names() const {
   return out;
 }
 
+bool read_base64_choice(Fields& fields) {
+  const std::string format = fields.string("encoding_format").value_or("float");
+  if (format != "float" && format != "base64") fields.fail("encoding_format", "float or base64");
+  return format == "base64";
+}
+
 void check_model(Fields& fields, const std::string& id) {
   const std::optional<std::string> model = fields.string("model");
   if (model && !model->empty() && *model != id) fail_model(*model, id);

@@ -48,6 +48,9 @@ class Fields {
   std::set<std::string, std::less<>> seen_;
 };
 
+// Whether `encoding_format` asks for base64 instead of numbers. Throws ApiError{400}.
+bool read_base64_choice(Fields& fields);
+
 // Throws ApiError{404} unless `model` is absent or has the id of the served one.
 void check_model(Fields& fields, const std::string& id);
 // Throws ApiError{404} unless the path is /v1/models/ with that id.

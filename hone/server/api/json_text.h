@@ -13,7 +13,7 @@ inline std::string json_text(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Throws Error{CorruptFile} for a body that is no JSON.
+// Throws Error{CorruptFile} for a body that is not JSON.
 inline Json parse_body(const Exchange& exchange) {
   return parse_json(exchange.request().body, "the body");
 }

@@ -82,9 +82,7 @@ std::vector<std::shared_ptr<Generation>> TextService::open_generations() const {
 std::shared_ptr<void> TextService::hold() const {
   if (++*held_ > kMostHeld) {
     --*held_;
-    ApiError error(429, "Too many embeddings and scores of prompts wait.", {}, "queue_full");
-    error.retry_after_s = 1;
-    throw error;
+    throw passing_error(429, "Too many embeddings and scores of prompts wait.", "queue_full");
   }
   return {held_.get(), [held = held_](void*) { --*held; }};
 }

@@ -135,9 +135,7 @@ InferRequest read_infer_request(const server::HttpRequest& http, const ServedMod
   const Json body = is_image ? query_json(http.query) : parse_json(http.body, "the body");
   Fields fields(body);
   server::check_model(fields, id);
-  const std::string format = fields.string("encoding_format").value_or("float");
-  if (format != "float" && format != "base64") fields.fail("encoding_format", "float or base64");
-  request.is_base64 = format == "base64";
+  request.is_base64 = server::read_base64_choice(fields);
   if (!module.classes.empty()) {
     request.top = fields.integer("top", 1, std::ssize(module.classes)).value_or(request.top);
     request.wants_logits = fields.boolean("logits").value_or(false);

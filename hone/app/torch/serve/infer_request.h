@@ -24,7 +24,7 @@ struct InferRequest {
   std::string field{};                  // "inputs" or "images", for errors
   Index top = 3;                        // classes of a classifier's answer
   bool wants_logits = false, is_base64 = false;
-  std::string ignored{};  // names of fields that nobody reads
+  std::string ignored{};  // names of fields that were not read
 };
 
 // Throws ApiError{400} that names the field, and ApiError{404} for another model than `id`.
@@ -32,7 +32,7 @@ InferRequest read_infer_request(const server::HttpRequest& request, const Served
                                 const std::string& id);
 // The answer for one input: {"classes": [{"name", "probability"}], "logits"} of a classifier, the
 // most probable class first, or {"output"}; and "latency_ms" and "batch". Throws ApiError{400} for
-// logits that are not finite, and ApiError{500} for an output that is no tensor of numbers.
+// logits that are not finite, and ApiError{500} for an output that is not a tensor of numbers.
 Json answer_json(const InferRequest& request, const ServedModule& module,
                  const nn::ModuleResult& result);
 

@@ -28,18 +28,10 @@ constexpr Index kMostStalledS = 60;  // then the service says that it is in trou
 constexpr double kMostRetryS = 120;
 
 ApiError refused(BatchRefusal refusal) {
-  ApiError out(429,
-               refusal == BatchRefusal::QueueFull ? "Too many inputs wait."
-                                                  : "The answer would take too long.",
-               {}, std::string(name_of(refusal)));
-  out.retry_after_s = 1;
-  return out;
-}
-
-ApiError ending() {
-  ApiError out(503, "The server is about to end.");
-  out.retry_after_s = 1;
-  return out;
+  const bool is_full = refusal == BatchRefusal::QueueFull;
+  return server::passing_error(
+      429, is_full ? "Too many inputs wait." : "The answer would take too long.",
+      std::string(name_of(refusal)));
 }
 
 // What a client hears of an error of the model. LibTorch does not tell a wrong input from a model
@@ -50,7 +42,7 @@ ApiError input_error(const std::exception_ptr& error, const std::string& path) {
   } catch (const nn::InputRefused& refusal) {
     return refused(refusal.refusal());
   } catch (const Error& own) {
-    if (own.category() == ErrorCategory::Cancelled) return ending();
+    if (own.category() == ErrorCategory::Cancelled) return server::ending_error();
     return {500, concat("The model's output is wrong: ", own.what()), {}, "model_error"};
   } catch (const std::exception& problem) {
     if (memory::is_out_of_memory(error)) {
